@@ -19,9 +19,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from bench.books import fleet_commands, write_books
-from bench.client import Connection, request_bytes
+from bench.client import BenchConnection, request_bytes
 from bench.fleets import AGGREGATES, host_id, mixed_providers
+from bench.journals import fleet_commands, write_journal
 from berth.journal import SqliteAddress, open_journal
 from berth.model import commands as c
 from berth.model.ids import AggregateId
@@ -155,7 +155,7 @@ def lists_of_everything() -> Iterator[Shape]:
 
 async def longest_wait(port: int, request: Callable[[], bytes], until: asyncio.Event) -> float:
     """The longest answer in milliseconds, over requests that are sent one after the other."""
-    connection = await Connection.open(HOST, port)
+    connection = await BenchConnection.open(HOST, port)
     longest_s = 0.0
     with closing(connection):
         while not until.is_set():
@@ -184,7 +184,7 @@ async def measure(port: int, shape: Shape | None) -> Waits:
         await asyncio.sleep(IDLE_S)
     else:
         body = b"" if shape.body is None else json.dumps(shape.body).encode()
-        connection = await Connection.open(HOST, port)
+        connection = await BenchConnection.open(HOST, port)
         with closing(connection):
             async with asyncio.timeout(SLOW_S):
                 answer = await connection.ask(_with_versions(request_bytes(shape.method, shape.path, body)))
@@ -205,7 +205,7 @@ def _with_versions(request: bytes) -> bytes:
 async def prepare(port: int) -> None:
     """What clusters and servers need, and a request to every route, so that all have metrics."""
     flavor = {"name": "bench", "id": "bench", "vcpus": 1, "ram": 512, "disk": 0}
-    connection = await Connection.open(HOST, port)
+    connection = await BenchConnection.open(HOST, port)
     with closing(connection):
         body = json.dumps({"flavor": flavor}).encode()
         await connection.ask(_with_versions(request_bytes("POST", "/compute/v2.1/flavors", body)))
@@ -223,7 +223,7 @@ async def measure_all(port: int) -> None:
         )
 
 
-def books(hosts: int) -> Iterator[c.Command]:
+def host_commands(hosts: int) -> Iterator[c.Command]:
     yield from fleet_commands(mixed_providers(hosts, POOLS))
     yield c.LabelAggregate(AggregateId(AGGREGATES[0]), Label("cell", "cell1"))
     yield c.LabelAggregate(AggregateId(AGGREGATES[1]), Label("rack", "rack1"))
@@ -237,7 +237,7 @@ def main() -> None:
         directory = Path(name)
         database = directory / "berth.db"
         with closing(open_journal(SqliteAddress(database), shared=False)) as journal:
-            write_books(journal, books(hosts))
+            write_journal(journal, host_commands(hosts))
         cells = f"cell1=sqlite:///{directory / 'cell1.db'}"
         quotas = [word for name in QUOTAS for word in (f"--quota-{name}", "-1")]
         options = ("--cells", cells, *quotas)

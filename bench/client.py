@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, cast
 
 
-class Answer(NamedTuple):
+class BenchAnswer(NamedTuple):
     status: int
     body: bytes
 
@@ -20,16 +20,16 @@ class BrokenServer(Exception):
     """The server closed the connection in the middle, or spoke no HTTP."""
 
 
-class Connection(asyncio.Protocol):
+class BenchConnection(asyncio.Protocol):
     """One kept connection with at most one request on it."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
         self._received = bytearray()
-        self._waiting: asyncio.Future[Answer] | None = None
+        self._waiting: asyncio.Future[BenchAnswer] | None = None
 
     @classmethod
-    async def open(cls, host: str, port: int) -> "Connection":
+    async def open(cls, host: str, port: int) -> "BenchConnection":
         _, connection = await asyncio.get_running_loop().create_connection(cls, host, port)
         return connection
 
@@ -37,7 +37,7 @@ class Connection(asyncio.Protocol):
         # uvloop's transports are asyncio's in all but name.
         self._transport = cast(asyncio.Transport, transport)
 
-    async def ask(self, request: bytes) -> Answer:
+    async def ask(self, request: bytes) -> BenchAnswer:
         assert self._transport is not None
         self._waiting = asyncio.get_running_loop().create_future()
         if self._transport.is_closing():
@@ -58,7 +58,7 @@ class Connection(asyncio.Protocol):
             self._received.clear()
             self._waiting.set_result(answer)
 
-    def _whole_answer(self) -> Answer | None:
+    def _whole_answer(self) -> BenchAnswer | None:
         head_end = self._received.find(b"\r\n\r\n")
         if head_end < 0:
             return None
@@ -70,7 +70,7 @@ class Connection(asyncio.Protocol):
             raise BrokenServer("an answer without content-length")
         if len(self._received) < head_end + 4 + length:
             return None
-        return Answer(status, bytes(self._received[head_end + 4 :]))
+        return BenchAnswer(status, bytes(self._received[head_end + 4 :]))
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._waiting is not None and not self._waiting.done():
@@ -81,11 +81,11 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
 
-Operation = Callable[[Connection], Awaitable[int]]
+Operation = Callable[[BenchConnection], Awaitable[int]]
 """One or more requests of a client; the status of the first that failed, or else of the last."""
 
 
-class Load(NamedTuple):
+class LoadResult(NamedTuple):
     """What a run of the closed loop saw."""
 
     latencies_ns: list[int]
@@ -107,20 +107,20 @@ def request_bytes(method: str, path: str, body: bytes = b"", version: str = "1.3
     return head.encode() + b"\r\n" + body
 
 
-async def load(host: str, port: int, operations: Sequence[Operation], *, seconds: float) -> Load:
+async def load(host: str, port: int, operations: Sequence[Operation], *, seconds: float) -> LoadResult:
     """Let every operation be repeated on a connection of its own for a while."""
     latencies_ns: list[int] = []
     failures: Counter[int] = Counter()
     clock = time.perf_counter_ns
 
-    async def one_client(connection: Connection, operation: Operation, until_ns: int) -> None:
+    async def one_client(connection: BenchConnection, operation: Operation, until_ns: int) -> None:
         while (begun_ns := clock()) < until_ns:
             try:
                 status = await operation(connection)
             except BrokenServer:
                 failures[0] += 1
                 connection.close()
-                connection = await Connection.open(host, port)
+                connection = await BenchConnection.open(host, port)
                 continue
             if status < 300:
                 latencies_ns.append(clock() - begun_ns)
@@ -128,10 +128,10 @@ async def load(host: str, port: int, operations: Sequence[Operation], *, seconds
                 failures[status] += 1
         connection.close()
 
-    connections = [await Connection.open(host, port) for _ in operations]
+    connections = [await BenchConnection.open(host, port) for _ in operations]
     begun_ns, begun_cpu_ns = clock(), time.process_time_ns()
     until_ns = begun_ns + int(seconds * 1e9)
     clients = zip(connections, operations, strict=True)
     await asyncio.gather(*(one_client(connection, operation, until_ns) for connection, operation in clients))
     spent_ns, spent_cpu_ns = clock() - begun_ns, time.process_time_ns() - begun_cpu_ns
-    return Load(latencies_ns, failures, spent_ns / 1e9, spent_cpu_ns / spent_ns)
+    return LoadResult(latencies_ns, failures, spent_ns / 1e9, spent_cpu_ns / spent_ns)

@@ -1,7 +1,7 @@
 """The fleets of the workloads: which providers there are, and what each of them has.
 
-How a fleet gets into a database is not known here: ``books`` writes it as Berth would, ``upstream_rows`` as
-upstream would.
+How a fleet gets into a database is not known here: ``journals`` writes it as Berth would, ``upstream_rows``
+as upstream would.
 """
 
 import uuid
@@ -29,7 +29,7 @@ INVENTORIES: Final = {
 _NAMESPACE: Final = uuid.UUID(int=0)
 
 
-class Provider(NamedTuple):
+class FleetProvider(NamedTuple):
     """Parents come before their children."""
 
     name: str
@@ -62,7 +62,7 @@ def host_id(number: int) -> str:
     return provider_id(f"host-{number}")
 
 
-def providers(fleet: Fleet) -> Iterator[Provider]:
+def providers(fleet: Fleet) -> Iterator[FleetProvider]:
     for number in range(fleet.hosts):
         if isinstance(fleet, Flat):
             yield _flat_host(number)
@@ -72,7 +72,7 @@ def providers(fleet: Fleet) -> Iterator[Provider]:
             yield from _wide_host(f"host-{number}", fleet.children)
 
 
-def mixed_providers(hosts: int, pools: int) -> Iterator[Provider]:
+def mixed_providers(hosts: int, pools: int) -> Iterator[FleetProvider]:
     """A fleet that has everything a request can be costly with: of twenty hosts, eighteen flat ones, one with
     NUMA nodes and one with GPUs; and pools that share disk with all flat ones."""
     for number in range(hosts):
@@ -85,17 +85,17 @@ def mixed_providers(hosts: int, pools: int) -> Iterator[Provider]:
             yield _flat_host(number)
     disk = {"DISK_GB": Inventory(1_000_000)}
     for number in range(pools):
-        yield Provider(
+        yield FleetProvider(
             f"pool-{number}", disk, aggregates=AGGREGATES[:1], traits=("MISC_SHARES_VIA_AGGREGATE",)
         )
 
 
-def _flat_host(number: int) -> Provider:
+def _flat_host(number: int) -> FleetProvider:
     count = number % 3 + 1
-    return Provider(f"host-{number}", INVENTORIES, aggregates=AGGREGATES[:count], traits=TRAITS[:count])
+    return FleetProvider(f"host-{number}", INVENTORIES, aggregates=AGGREGATES[:count], traits=TRAITS[:count])
 
 
-def _nested_host(name: str) -> Iterator[Provider]:
+def _nested_host(name: str) -> Iterator[FleetProvider]:
     """Of the two NUMA nodes the second alone is what perfload's query looks for."""
     first, second = f"{name}-numa-0", f"{name}-numa-1"
     inventories = {
@@ -105,16 +105,16 @@ def _nested_host(name: str) -> Iterator[Provider]:
         },
         second: {"VCPU": Inventory(4), "MEMORY_MB": Inventory(2048, min_unit=256, max_unit=1024)},
     }
-    yield Provider(name, {"DISK_GB": Inventory(20480)}, traits=("COMPUTE_VOLUME_MULTI_ATTACH",))
-    yield Provider(first, inventories[first], parent=name, traits=("HW_NUMA_ROOT",))
-    yield Provider(second, inventories[second], parent=name, traits=("HW_NUMA_ROOT", "CUSTOM_FOO"))
-    yield Provider(f"{first}-fpga", {"FPGA": Inventory(1)}, parent=first)
-    yield Provider(f"{first}-pgpu", {"VGPU": Inventory(8)}, parent=first)
-    yield Provider(f"{second}-fpga-0", {"FPGA": Inventory(1)}, parent=second)
-    yield Provider(f"{second}-fpga-1", {"FPGA": Inventory(1)}, parent=second)
+    yield FleetProvider(name, {"DISK_GB": Inventory(20480)}, traits=("COMPUTE_VOLUME_MULTI_ATTACH",))
+    yield FleetProvider(first, inventories[first], parent=name, traits=("HW_NUMA_ROOT",))
+    yield FleetProvider(second, inventories[second], parent=name, traits=("HW_NUMA_ROOT", "CUSTOM_FOO"))
+    yield FleetProvider(f"{first}-fpga", {"FPGA": Inventory(1)}, parent=first)
+    yield FleetProvider(f"{first}-pgpu", {"VGPU": Inventory(8)}, parent=first)
+    yield FleetProvider(f"{second}-fpga-0", {"FPGA": Inventory(1)}, parent=second)
+    yield FleetProvider(f"{second}-fpga-1", {"FPGA": Inventory(1)}, parent=second)
 
 
-def _wide_host(name: str, children: int) -> Iterator[Provider]:
-    yield Provider(name, {"VCPU": Inventory(32)})
+def _wide_host(name: str, children: int) -> Iterator[FleetProvider]:
+    yield FleetProvider(name, {"VCPU": Inventory(32)})
     for child in range(children):
-        yield Provider(f"{name}-gpu-{child}", {"VGPU": Inventory(8)}, parent=name)
+        yield FleetProvider(f"{name}-gpu-{child}", {"VGPU": Inventory(8)}, parent=name)

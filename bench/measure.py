@@ -10,11 +10,11 @@ from typing import Any, Final
 import msgspec
 
 from bench import meter
-from bench.client import BrokenServer, Connection, Load, Operation, load, request_bytes
-from bench.fleets import Provider
+from bench.client import BenchConnection, BrokenServer, LoadResult, Operation, load, request_bytes
+from bench.fleets import FleetProvider
 from bench.operations import PROJECT, Clients, candidates_path
 from bench.workload import Request, Searches
-from tests.servers import HOST, Server
+from tests.servers import HOST, ServerProcess
 
 WARM_UP_S: Final = 0.5
 SAMPLES: Final = 5
@@ -47,7 +47,7 @@ async def check_answers(request: Request, port: int, deadline_s: float) -> None:
         assert found == request.answers, f"{found} candidates, {request.answers} expected"
 
 
-async def check_fleet(fleet: Sequence[Provider], port: int) -> None:
+async def check_fleet(fleet: Sequence[FleetProvider], port: int) -> None:
     """Let the server say how many providers there are, and of some of them what they have."""
     found = len((await ask(port, "/resource_providers"))["resource_providers"])
     assert found == len(fleet), f"{found} providers, {len(fleet)} expected"
@@ -73,7 +73,7 @@ async def claimed_count(port: int) -> int:
 
 
 async def ask(port: int, path: str, deadline_s: float = 60) -> Any:
-    connection = await Connection.open(HOST, port)
+    connection = await BenchConnection.open(HOST, port)
     try:
         async with asyncio.timeout(deadline_s):
             answer = await connection.ask(request_bytes("GET", path))
@@ -84,7 +84,7 @@ async def ask(port: int, path: str, deadline_s: float = 60) -> Any:
 
 
 async def measure(
-    server: Server,
+    server: ServerProcess,
     database_pid: int | None,
     request: Request,
     *,
@@ -109,7 +109,9 @@ async def measure(
     )
 
 
-async def _measure(server: Server, database_pid: int | None, clients: Clients, seconds: float) -> Measurement:
+async def _measure(
+    server: ServerProcess, database_pid: int | None, clients: Clients, seconds: float
+) -> Measurement:
     measured = await measure_operations(server, database_pid, clients.operations, seconds)
     if not measured.failures and measured.problem is None:
         assert await claimed_count(server.port) == clients.claimed, "acknowledged claims are missing"
@@ -117,11 +119,11 @@ async def _measure(server: Server, database_pid: int | None, clients: Clients, s
 
 
 async def measure_operations(
-    server: Server, database_pid: int | None, operations: Sequence[Operation], seconds: float
+    server: ServerProcess, database_pid: int | None, operations: Sequence[Operation], seconds: float
 ) -> Measurement:
     """What operations cost that each client repeats for a time, after a little while to warm up."""
 
-    async def send(seconds: float) -> Load:
+    async def send(seconds: float) -> LoadResult:
         return await load(HOST, server.port, operations, seconds=seconds)
 
     def spent_s() -> tuple[float, float]:

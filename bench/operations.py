@@ -11,15 +11,15 @@ from typing import Final
 
 import msgspec
 
-from bench.client import Connection, Operation, request_bytes
+from bench.client import BenchConnection, Operation, request_bytes
 from bench.fleets import host_id
-from bench.workload import Candidates, Claims, Cycles, Granular, Mixed, Moves, Request
+from bench.workload import CandidateQuery, Claims, Cycles, Granular, Mixed, Moves, Request
 
 PROJECT: Final = "bench"
 AMOUNTS: Final = {"VCPU": 1, "MEMORY_MB": 256, "DISK_GB": 10}
 OWNER: Final = {"project_id": PROJECT, "user_id": PROJECT, "consumer_type": "INSTANCE"}
 PARTS: Final = ("inventories", "usages", "allocations", "traits", "aggregates")
-"""What a compute service reads of its host, again and again."""
+"""What a compute service reads of its host, all the time."""
 
 NEW_OWNER: Final = b"," + json.dumps({**OWNER, "consumer_generation": None}).encode()[1:]
 """The end of a claim whose beginning a server has given as a candidate."""
@@ -38,9 +38,9 @@ class Clients:
         else:
             self.operations = [self._operation(request)] * concurrency
 
-    def _operation(self, request: Candidates | Granular | Claims | Cycles | Mixed) -> Operation:
+    def _operation(self, request: CandidateQuery | Granular | Claims | Cycles | Mixed) -> Operation:
         match request:
-            case Candidates() | Granular():
+            case CandidateQuery() | Granular():
                 return constant(request_bytes("GET", candidates_path(request.query)))
             case Claims():
                 return self._claims(_hosts(request.hosts))
@@ -52,13 +52,13 @@ class Clients:
     def _claims(self, hosts: list[str]) -> Operation:
         before, _, after = json.dumps(_claim("HOST", None)).partition("HOST")
 
-        async def claim(connection: Connection) -> int:
+        async def claim(connection: BenchConnection) -> int:
             return await self._put(connection, f"{before}{self._dice.choice(hosts)}{after}".encode())
 
         return claim
 
     def _cycles(self, search: bytes) -> Operation:
-        async def cycle(connection: Connection) -> int:
+        async def cycle(connection: BenchConnection) -> int:
             answer = await connection.ask(search)
             if answer.status != 200:
                 return answer.status
@@ -73,14 +73,14 @@ class Clients:
             request_bytes("GET", f"/resource_providers/{host}/{part}") for host in hosts for part in PARTS
         ]
 
-        async def read_or_claim(connection: Connection) -> int:
+        async def read_or_claim(connection: BenchConnection) -> int:
             if self._dice.random() < reads:
                 return (await connection.ask(self._dice.choice(requests))).status
             return await claim(connection)
 
         return read_or_claim
 
-    async def _put(self, connection: Connection, body: bytes) -> int:
+    async def _put(self, connection: BenchConnection, body: bytes) -> int:
         path = f"/allocations/{new_uuid(self._dice)}"
         answer = await connection.ask(request_bytes("PUT", path, body))
         self.claimed += answer.status < 300
@@ -100,7 +100,7 @@ class Mover:
         self._host = dice.choice(hosts)
         self._generation: int | None = None
 
-    async def __call__(self, connection: Connection) -> int:
+    async def __call__(self, connection: BenchConnection) -> int:
         host = self._dice.choice(self._hosts)
         claims = {
             self._instance: _claim(host, self._generation),
@@ -114,7 +114,7 @@ class Mover:
             await self._find_out(connection)
         return answer.status
 
-    async def _find_out(self, connection: Connection) -> None:
+    async def _find_out(self, connection: BenchConnection) -> None:
         """After a refusal: is anything there, and of which generation?"""
         answer = await connection.ask(request_bytes("GET", f"/allocations/{self._instance}"))
         if answer.status == 200:
@@ -131,7 +131,7 @@ _decode_found: Final = msgspec.json.Decoder(Found).decode
 def constant(request: bytes) -> Operation:
     """The same request every time."""
 
-    async def ask(connection: Connection) -> int:
+    async def ask(connection: BenchConnection) -> int:
         return (await connection.ask(request)).status
 
     return ask

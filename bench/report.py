@@ -36,7 +36,7 @@ BUSY: Final = 0.9
 """From here on the load client may be what was measured."""
 
 
-class Row(msgspec.Struct, frozen=True):
+class ReportRow(msgspec.Struct, frozen=True):
     """One workload, on every side; or on one side, at every size of the fleet."""
 
     workload: str
@@ -64,7 +64,7 @@ class Results(msgspec.Struct, frozen=True):
     machine: dict[str, str]
     sides: dict[str, str]
     client_ceiling_per_s: float
-    rows: list[Row]
+    rows: list[ReportRow]
 
 
 def machine() -> dict[str, str]:
@@ -139,7 +139,7 @@ FIGURES: Final[Sequence[tuple[str, Callable[[Measurement], str]]]] = (
 # -- tables -------------------------------------------------------------------------------------
 
 
-def comparison(rows: Sequence[Row]) -> str:
+def comparison(rows: Sequence[ReportRow]) -> str:
     """Upstream and Berth, on the same kind of database."""
     ratios = ["latency", "throughput", "CPU", "aim"]
     lines = [["work", "clients", *(name for name, _ in FIGURES), *ratios]]
@@ -149,14 +149,14 @@ def comparison(rows: Sequence[Row]) -> str:
     return _table(lines)
 
 
-def side_by_side(rows: Sequence[Row], names: Sequence[str]) -> str:
+def side_by_side(rows: Sequence[ReportRow], names: Sequence[str]) -> str:
     """The same figures for each of the names, in one cell each."""
     return _table(
         [["work", "clients", *(name for name, _ in FIGURES)], *(_figures(row, names) for row in rows)]
     )
 
 
-def _figures(row: Row, names: Iterable[str]) -> list[str]:
+def _figures(row: ReportRow, names: Iterable[str]) -> list[str]:
     measured = [row.measurements[name] for name in names]
     return [
         row.title,

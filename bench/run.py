@@ -25,10 +25,10 @@ from bench.client import load, request_bytes
 from bench.fleets import providers
 from bench.measure import Measurement, check_fleet, measure
 from bench.operations import constant
-from bench.sides import PROCESSES, Berth, EarlierBerth, Side, Upstream
-from bench.workload import Candidates, Claims, Flat, Fleet, Request, Workload, all_workloads
-from tests.databases.packages import Missing
-from tests.servers import HOST, Server, running
+from bench.sides import PROCESSES, Berth, EarlierBerth, Side, UpstreamSide
+from bench.workload import CandidateQuery, Claims, Flat, Fleet, Request, Workload, all_workloads
+from tests.databases.packages import PackageMissing
+from tests.servers import HOST, ServerProcess, running
 
 QUICK_S: Final = 0.5
 QUICK_DEADLINE_S: Final = 5
@@ -112,7 +112,7 @@ async def client_ceiling_per_s() -> float:
     """How many answers a second the load client can take, from a server that does nothing."""
     with tempfile.TemporaryDirectory() as scratch:
         command = [sys.executable, "-m", "bench.static"]
-        static = Server(lambda port: [*command, str(port)], Path(scratch, "static.log"))
+        static = ServerProcess(lambda port: [*command, str(port)], Path(scratch, "static.log"))
         with running(static):
             clients = [constant(request_bytes("GET", "/allocation_candidates?resources=VCPU:1"))] * 16
             rates = []
@@ -126,7 +126,7 @@ async def compare_embedded(workloads: Sequence[Workload], threads: int, scratch:
     """Both on a SQLite file each, on fleets of a size for that."""
     with databases.sqlite() as upstream_files, databases.sqlite() as berth_files:
         bench = Bench(scratch)
-        sides: list[Side] = [Upstream(upstream_files, bench.directory(), threads), Berth(berth_files, 1)]
+        sides: list[Side] = [UpstreamSide(upstream_files, bench.directory(), threads), Berth(berth_files, 1)]
         small = [workload for workload in workloads if workload.fleet.hosts <= SIZES[0]]
         return await _measure_all(bench, sides, small)
 
@@ -147,7 +147,7 @@ async def compare(workloads: Sequence[Workload], threads: int, scratch: Path) ->
     with databases.mariadb() as mariadb, databases.postgresql() as postgresql, databases.sqlite() as sqlite:
         bench = Bench(scratch)
         sides: list[Side] = [
-            Upstream(mariadb, bench.directory(), threads),
+            UpstreamSide(mariadb, bench.directory(), threads),
             Berth(mariadb, PROCESSES),
             Berth(postgresql, PROCESSES),
             # A file is for one process, by default.
@@ -168,7 +168,9 @@ async def _measure_all(bench: Bench, sides: list[Side], workloads: Sequence[Work
             for side in sides:
                 rounds[side.name].append(await bench.measure(side, workload))
         measured = {name: middle(measurements) for name, measurements in rounds.items()}
-        rows.append(report.Row(workload.name, workload.title, workload.concurrency, measured, workload.aim))
+        rows.append(
+            report.ReportRow(workload.name, workload.title, workload.concurrency, measured, workload.aim)
+        )
     return report.Results(machine, {side.name: side.about() for side in sides}, ceiling_per_s, rows)
 
 
@@ -183,11 +185,11 @@ Measured = list[tuple[str, int, Measurement]]
 """Title, clients, and what came of it."""
 
 
-async def grow(server: Server, database_pid: int | None, hosts: int, seconds: float) -> Measured:
+async def grow(server: ServerProcess, database_pid: int | None, hosts: int, seconds: float) -> Measured:
     """What is asked of a fleet of any size. It is written to last."""
     asked: list[tuple[str, Request, int]] = [
-        ("candidates, limit=10", Candidates(f"{PLAIN}&limit=10", 10), 1),
-        ("candidates, limit=1000", Candidates(f"{PLAIN}&limit=1000", 1000), 1),
+        ("candidates, limit=10", CandidateQuery(f"{PLAIN}&limit=10", 10), 1),
+        ("candidates, limit=1000", CandidateQuery(f"{PLAIN}&limit=1000", 1000), 1),
         ("claims, any host", Claims(hosts), 16),
     ]
     return [
@@ -202,14 +204,14 @@ async def grow(server: Server, database_pid: int | None, hosts: int, seconds: fl
 
 async def by_size(
     name: str,
-    measure_fleet: Callable[[Server, int | None, int, float], Awaitable[Measured]],
+    measure_fleet: Callable[[ServerProcess, int | None, int, float], Awaitable[Measured]],
     sizes: Sequence[int],
     seconds: float,
     scratch: Path,
 ) -> report.Results:
     """The same work for Berth alone, on fleets of several sizes."""
     machine, ceiling_per_s = report.machine(), await client_ceiling_per_s()
-    rows: dict[str, report.Row] = {}
+    rows: dict[str, report.ReportRow] = {}
     with databases.mariadb() as mariadb:
         bench, side = Bench(scratch), Berth(mariadb, PROCESSES)
         for hosts in sizes:
@@ -218,7 +220,7 @@ async def by_size(
                 measured = await measure_fleet(server, mariadb.pid, hosts, seconds)
             for title, clients, result in measured:
                 say(f"  {hosts:,} hosts, {title}: {describe(result)}")
-                row = rows.setdefault(title, report.Row(name, title, clients, {}))
+                row = rows.setdefault(title, report.ReportRow(name, title, clients, {}))
                 row.measurements[f"{hosts:,} hosts"] = result
         about = {side.name: side.about()}
     return report.Results(machine, about, ceiling_per_s, list(rows.values()))
@@ -245,7 +247,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="berth-bench-", ignore_cleanup_errors=True) as scratch:
         try:
             _run(args, workloads, Path(scratch))
-        except Missing as missing:
+        except PackageMissing as missing:
             sys.exit(f"bench: {missing}")
 
 

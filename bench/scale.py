@@ -2,7 +2,7 @@
 
     python -m bench.scale [--hosts N] [--consumers N]
 
-The books are written by the ledger itself into a SQLite journal, so that the numbers are those of real
+The journal is written by the ledger itself, in SQLite, so that the numbers are those of real
 events. Then a snapshot is taken, and a server is started from it and from the journal alone.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from bench.books import write_books
+from bench.journals import write_journal
 from berth.journal import SqliteAddress, open_journal
 from berth.model import commands as c
 from berth.model.ids import AggregateId, ConsumerId, ProviderId
@@ -81,7 +81,7 @@ def main() -> None:
         database = directory / "berth.db"
         journal = open_journal(SqliteAddress(database), shared=False)
         began_s = time.monotonic()
-        view = write_books(journal, commands(arguments.hosts, arguments.consumers))
+        view = write_journal(journal, commands(arguments.hosts, arguments.consumers))
         journal.close()
         print(f"{len(view.providers):,} hosts, {len(view.consumers):,} allocations, {view.index:,} batches")
         print(f"written by the ledger in {time.monotonic() - began_s:.0f} s")

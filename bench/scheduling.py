@@ -10,11 +10,11 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from bench.client import Connection, Operation, request_bytes
+from bench.client import BenchConnection, Operation, request_bytes
 from bench.fleets import host_id
 from bench.measure import Measurement, measure_operations
 from bench.operations import AMOUNTS, OWNER, constant
-from tests.servers import HOST, Server
+from tests.servers import HOST, ServerProcess
 
 CLIENTS: Final = 16
 GROUP_MEMBERS: Final = 500
@@ -27,18 +27,18 @@ APART: Final[dict[str, object]] = {"policy": "anti-affinity"}
 OVER_ZONES: Final[dict[str, object]] = {"policy": "anti-affinity", "domain": "zone", "max_skew": 1}
 
 
-class Refused(Exception):
+class RefusedByServer(Exception):
     """The server did not do what the measurement needs done."""
 
 
-async def change(connection: Connection, method: str, path: str, body: object) -> Any:
+async def change(connection: BenchConnection, method: str, path: str, body: object) -> Any:
     answer = await connection.ask(request_bytes(method, path, json.dumps(body).encode()))
     if answer.status >= 300:
-        raise Refused(f"{method} {path}: {answer.status} {answer.body.decode()[:500]}")
+        raise RefusedByServer(f"{method} {path}: {answer.status} {answer.body.decode()[:500]}")
     return json.loads(answer.body) if answer.body else None
 
 
-class Groups:
+class GroupSequence:
     """The group that members are scheduled into, and the next when it has enough."""
 
     def __init__(self, rule: dict[str, object]) -> None:
@@ -46,7 +46,7 @@ class Groups:
         self._left = 0
         self._current: asyncio.Future[bytes] | None = None
 
-    async def body(self, connection: Connection) -> bytes:
+    async def body(self, connection: BenchConnection) -> bytes:
         """What to send for the next member."""
         if self._left == 0:
             self._left = GROUP_MEMBERS
@@ -60,8 +60,8 @@ class Groups:
         return await asyncio.shield(self._current)
 
 
-def one_by_one(body: Callable[[Connection], Awaitable[bytes]]) -> Operation:
-    async def schedule(connection: Connection) -> int:
+def one_by_one(body: Callable[[BenchConnection], Awaitable[bytes]]) -> Operation:
+    async def schedule(connection: BenchConnection) -> int:
         return (
             await connection.ask(request_bytes("POST", "/berth/v1/schedule", await body(connection)))
         ).status
@@ -69,41 +69,41 @@ def one_by_one(body: Callable[[Connection], Awaitable[bytes]]) -> Operation:
     return schedule
 
 
-async def plain(_: Connection) -> bytes:
+async def plain(_: BenchConnection) -> bytes:
     return json.dumps(PLAIN).encode()
 
 
 async def make_zones(port: int, hosts: int) -> None:
     """Put every host into one of the zones."""
     zones = [str(uuid.UUID(int=number + 1)) for number in range(ZONES)]
-    connection = await Connection.open(HOST, port)
+    connection = await BenchConnection.open(HOST, port)
     for number, zone in enumerate(zones):
         label = {"aggregate": {"kind": "zone", "name": f"zone-{number}"}}
         await change(connection, "PUT", f"/berth/v1/aggregates/{zone}", label)
     connection.close()
 
     async def some(first: int) -> None:
-        connection = await Connection.open(HOST, port)
+        connection = await BenchConnection.open(HOST, port)
         for number in range(first, hosts, CLIENTS):
             path = f"/resource_providers/{host_id(number)}/aggregates"
             request = request_bytes("PUT", path, json.dumps([zones[number % ZONES]]).encode(), "1.18")
             answer = await connection.ask(request)
             if answer.status != 200:
-                raise Refused(f"PUT {path}: {answer.status}")
+                raise RefusedByServer(f"PUT {path}: {answer.status}")
         connection.close()
 
     await asyncio.gather(*(some(first) for first in range(CLIENTS)))
 
 
 async def measure_all(
-    server: Server, database_pid: int | None, hosts: int, seconds: float
+    server: ServerProcess, database_pid: int | None, hosts: int, seconds: float
 ) -> list[tuple[str, int, Measurement]]:
     """Each way of scheduling on the same fleet, which fills up meanwhile, but not nearly."""
     await make_zones(server.port, hosts)
     ways: Sequence[tuple[str, Operation]] = (
         ("schedule and claim, plain", one_by_one(plain)),
-        ("schedule and claim, anti-affinity", one_by_one(Groups(APART).body)),
-        ("schedule and claim, spread over 3 zones", one_by_one(Groups(OVER_ZONES).body)),
+        ("schedule and claim, anti-affinity", one_by_one(GroupSequence(APART).body)),
+        ("schedule and claim, spread over 3 zones", one_by_one(GroupSequence(OVER_ZONES).body)),
     )
     found = []
     for title, operation in ways:

@@ -19,13 +19,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from bench.books import fleet_commands, write_books
 from bench.databases import MariaDBStore, SqliteStore, Store
 from bench.fleets import providers
+from bench.journals import fleet_commands, write_journal
 from bench.upstream_rows import write_fleet
 from bench.workload import Fleet
 from berth.journal import SqliteAddress, open_journal, parse_address
-from tests.servers import HOST, Server, berth, running
+from tests.servers import HOST, ServerProcess, berth, running
 
 PROCESSES: Final = 2
 MEMORY_LIMIT_KB: Final = 6 * 1024 * 1024
@@ -46,14 +46,14 @@ class Side(Protocol):
         """Make a database that holds the fleet."""
         ...
 
-    def server(self, database: str, directory: Path, *, limited: bool = False) -> Server:
+    def server(self, database: str, directory: Path, *, limited: bool = False) -> ServerProcess:
         """A server on a database; its other files go into the directory."""
         ...
 
     def about(self) -> str: ...
 
 
-class Upstream:
+class UpstreamSide:
     name = "upstream"
 
     def __init__(self, store: MariaDBStore | SqliteStore, directory: Path, threads: int = 1) -> None:
@@ -87,7 +87,7 @@ class Upstream:
         with running(server):
             return database
 
-    def server(self, database: str, directory: Path, *, limited: bool = False) -> Server:
+    def server(self, database: str, directory: Path, *, limited: bool = False) -> ServerProcess:
         config = [
             "[api]",
             "auth_strategy = noauth2",
@@ -111,7 +111,7 @@ class Upstream:
         words += ["--socket", str(directory / "uwsgi.sock")]
         words += ["--http-keepalive", "--http-timeout", "600", "--http"]
         env = {**os.environ, "OS_PLACEMENT_CONFIG_DIR": str(directory)}
-        server = Server(lambda port: [*words, f"{HOST}:{port}"], directory / "server.log", env)
+        server = ServerProcess(lambda port: [*words, f"{HOST}:{port}"], directory / "server.log", env)
         return _limit_memory(server) if limited else server
 
 
@@ -129,9 +129,9 @@ class Berth:
         address = parse_address(self.store.url(database))
         journal = open_journal(address, shared=not isinstance(address, SqliteAddress))
         with contextlib.closing(journal):
-            write_books(journal, fleet_commands(providers(fleet)))
+            write_journal(journal, fleet_commands(providers(fleet)))
 
-    def server(self, database: str, directory: Path, *, limited: bool = False) -> Server:
+    def server(self, database: str, directory: Path, *, limited: bool = False) -> ServerProcess:
         server = berth(directory, "--workers", str(self.workers), database=self.store.url(database))
         return _limit_memory(server) if limited else server
 
@@ -146,7 +146,7 @@ class EarlierBerth(Berth):
         archive = subprocess.run(["git", "archive", revision, "src"], check=True, capture_output=True)
         subprocess.run(["tar", "-x", "-C", str(directory)], check=True, input=archive.stdout)
 
-    def server(self, database: str, directory: Path, *, limited: bool = False) -> Server:
+    def server(self, database: str, directory: Path, *, limited: bool = False) -> ServerProcess:
         assert not limited, "a comparison of versions has no workload that a server may die of"
         server = super().server(database, directory)
         command = server.command
@@ -160,7 +160,7 @@ class EarlierBerth(Berth):
         return server
 
 
-def _limit_memory(server: Server) -> Server:
+def _limit_memory(server: ServerProcess) -> ServerProcess:
     command = server.command
 
     def limited(port: int) -> Sequence[str]:

@@ -10,14 +10,14 @@ from typing import Any
 import sqlalchemy as sa
 from placement.db.sqlalchemy import models
 
-from bench.fleets import Provider
+from bench.fleets import FleetProvider
 from berth.model.placement import Inventory
 
 Row = dict[str, Any]
 Ids = dict[str, int]
 
 
-def write_fleet(connection: sa.Connection, providers: Iterable[Provider]) -> None:
+def write_fleet(connection: sa.Connection, providers: Iterable[FleetProvider]) -> None:
     """Into a database that has the schema and the standard names, and no providers."""
     fleet = list(providers)
     rows = {provider.name: number for number, provider in enumerate(fleet, 1)}
@@ -36,7 +36,7 @@ def write_fleet(connection: sa.Connection, providers: Iterable[Provider]) -> Non
     _write_aggregates(connection, fleet, rows)
 
 
-def _providers(fleet: list[Provider], rows: Ids) -> list[Row]:
+def _providers(fleet: list[FleetProvider], rows: Ids) -> list[Row]:
     roots: Ids = {}
     found = []
     for provider in fleet:
@@ -68,7 +68,7 @@ def _inventory(provider: int, resource_class: int, inventory: Inventory) -> Row:
     }
 
 
-def _write_traits(connection: sa.Connection, fleet: list[Provider], rows: Ids) -> None:
+def _write_traits(connection: sa.Connection, fleet: list[FleetProvider], rows: Ids) -> None:
     known = _ids(connection, models.Trait)
     custom = {name for provider in fleet for name in provider.traits} - known.keys()
     _insert(connection, models.Trait, [{"name": name} for name in sorted(custom)])
@@ -81,7 +81,7 @@ def _write_traits(connection: sa.Connection, fleet: list[Provider], rows: Ids) -
     _insert(connection, models.ResourceProviderTrait, has)
 
 
-def _write_aggregates(connection: sa.Connection, fleet: list[Provider], rows: Ids) -> None:
+def _write_aggregates(connection: sa.Connection, fleet: list[FleetProvider], rows: Ids) -> None:
     uuids = sorted({uuid for provider in fleet for uuid in provider.aggregates})
     aggregates = {uuid: number for number, uuid in enumerate(uuids, 1)}
     ids = [{"id": number, "uuid": uuid} for uuid, number in aggregates.items()]

@@ -34,7 +34,9 @@ class Wide(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="wide", 
 Fleet = Flat | Nested | Wide
 
 
-class Candidates(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="candidates", tag_field="kind"):
+class CandidateQuery(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="candidates", tag_field="kind"
+):
     """GET /allocation_candidates; ``answers`` is how many a right answer holds."""
 
     query: str
@@ -81,9 +83,9 @@ class Mixed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="mixed"
     reads_percent: int
 
 
-Request = Candidates | Granular | Claims | Cycles | Moves | Mixed
-Searches = Candidates | Granular | Cycles
-Reads = Candidates | Granular
+Request = CandidateQuery | Granular | Claims | Cycles | Moves | Mixed
+Searches = CandidateQuery | Granular | Cycles
+Reads = CandidateQuery | Granular
 
 
 class Smallest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from tests.servers import HOST, Server, running
+from tests.servers import HOST, ServerProcess, running
 
 PROGRAMS: Final = Path(sys.executable).parent
 
 
-class Cloud(Server):
+class Cloud(ServerProcess):
     """``berth up`` on the folder ``data`` in a directory."""
 
     def __init__(self, directory: Path, *options: str) -> None:
@@ -57,7 +57,10 @@ def _environment() -> dict[str, str]:
 
 
 def wait_for(
-    is_so: Callable[[], bool], explain: Callable[[], str], cloud: Server | None = None, within_s: float = 90
+    is_so: Callable[[], bool],
+    explain: Callable[[], str],
+    cloud: ServerProcess | None = None,
+    within_s: float = 90,
 ) -> None:
     """Until something is so; a failure that explains itself, if it does not become so."""
     end_s = time.monotonic() + within_s

@@ -1,7 +1,7 @@
 """OpenStack Heat for tests, in a folder beside .venv: installed once, used by processes that are told so.
 
 ``python -m tests.heat_packages`` installs it ahead of a test run. Test runs that begin together wait for the
-first. Where it cannot be installed, ``Missing`` says why, for the tests to be skipped with that reason.
+first. Where it cannot be installed, ``HeatMissing`` says why, for the tests to be skipped with that reason.
 """
 
 import fcntl
@@ -19,7 +19,7 @@ _MARK: Final = "complete"
 _INSTALL_S: Final = 600
 
 
-class Missing(Exception):
+class HeatMissing(Exception):
     """Heat is not there, and could not be installed; the message says why."""
 
 
@@ -43,9 +43,9 @@ def _install() -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_INSTALL_S, check=False)
     except subprocess.TimeoutExpired:
-        raise Missing(f"pip was not done with {REQUIREMENTS.name} after {_INSTALL_S} seconds") from None
+        raise HeatMissing(f"pip was not done with {REQUIREMENTS.name} after {_INSTALL_S} seconds") from None
     if done.returncode != 0:
-        raise Missing(f"pip cannot install {REQUIREMENTS.name}: {done.stderr.strip()[-500:]}")
+        raise HeatMissing(f"pip cannot install {REQUIREMENTS.name}: {done.stderr.strip()[-500:]}")
 
 
 if __name__ == "__main__":

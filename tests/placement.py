@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 
-class Answer(NamedTuple):
+class PlacementAnswer(NamedTuple):
     status: int
     body: Any
     """Decoded JSON; None if there was no body."""
@@ -16,7 +16,7 @@ class Unexpected(AssertionError):
     """The server answered something other than success."""
 
 
-class Placement:
+class PlacementClient:
     """Talks to one server as the user ``admin``. Not to be shared between threads."""
 
     def __init__(self, url: str, version: str = "1.38", timeout_s: float = 30) -> None:
@@ -25,7 +25,7 @@ class Placement:
         self.version = version
         self._connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout_s)
 
-    def ask(self, method: str, path: str, body: object = None) -> Answer:
+    def ask(self, method: str, path: str, body: object = None) -> PlacementAnswer:
         """Whatever the server answers. OSError or HTTPException if it does not."""
         headers = {
             "x-auth-token": "admin",
@@ -39,7 +39,7 @@ class Placement:
         self._connection.request(method, path, content, headers)
         response = self._connection.getresponse()
         answer = response.read()
-        return Answer(response.status, json.loads(answer) if answer else None)
+        return PlacementAnswer(response.status, json.loads(answer) if answer else None)
 
     def __call__(self, method: str, path: str, body: object = None) -> Any:
         """The body of a successful answer."""

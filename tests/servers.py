@@ -26,11 +26,11 @@ UPSTREAM: Final = os.environ.get("BERTH_TEST_SERVER") == "upstream"
 """Tests of what any Placement server does can be run against upstream itself, to test the tests."""
 
 
-class StartError(Exception):
+class ServerStartError(Exception):
     """The process ended, or did not answer in time; the message holds the end of its output."""
 
 
-class Server:
+class ServerProcess:
     """A server process and its output.
 
         new --start--> running --stop or kill--> ended --start--> running ...
@@ -100,7 +100,7 @@ class Server:
             else:
                 time.sleep(0.02)
                 continue
-            raise StartError(f"server {problem}; its output ends:\n{self.log[-2000:]}")
+            raise ServerStartError(f"server {problem}; its output ends:\n{self.log[-2000:]}")
 
     def stop(self) -> int:
         """Ask it to end (SIGTERM) and wait; what is left after a while is killed. The exit status."""
@@ -135,7 +135,7 @@ def _is_quiet(line: str) -> bool:
 
 
 @contextlib.contextmanager
-def running(server: Server, timeout_s: float = 60) -> Iterator[Server]:
+def running(server: ServerProcess, timeout_s: float = 60) -> Iterator[ServerProcess]:
     """Start the server; in the end stop it, if the test has not done so."""
     server.start(timeout_s)
     try:
@@ -155,7 +155,7 @@ def free_port() -> int:
             return port
 
 
-def berth(directory: Path, *options: str, database: Path | str | None = None) -> Server:
+def berth(directory: Path, *options: str, database: Path | str | None = None) -> ServerProcess:
     """``berth serve`` on a database: a URL or a SQLite file, by default ``berth.db`` in the directory."""
     database = database or directory / "berth.db"
     url = database if isinstance(database, str) else f"sqlite:///{database.resolve()}"
@@ -167,15 +167,17 @@ def berth(directory: Path, *options: str, database: Path | str | None = None) ->
 
     # Settings of whoever runs the tests are not settings of the server under test.
     env = {name: value for name, value in os.environ.items() if not name.startswith("BERTH_")}
-    return Server(command, directory / "server.log", env)
+    return ServerProcess(command, directory / "server.log", env)
 
 
-def upstream(directory: Path) -> Server:
+def upstream(directory: Path) -> ServerProcess:
     """OpenStack Placement itself, on a SQLite file in the directory."""
     program = str(ROOT / "tests/conformance/launch-upstream")
-    return Server(lambda port: [sys.executable, program, str(port), str(directory)], directory / "server.log")
+    return ServerProcess(
+        lambda port: [sys.executable, program, str(port), str(directory)], directory / "server.log"
+    )
 
 
-def placement(directory: Path) -> Server:
+def placement(directory: Path) -> ServerProcess:
     """The Placement server to test: Berth, unless the tests themselves are tested."""
     return upstream(directory) if UPSTREAM else berth(directory)

@@ -2,13 +2,12 @@
 journal of its own and without a network.
 
 ``ApplicationWorld`` has Placement and the native API. ``RegionWorld`` has a cell as well, with all APIs; its
-agents do what they are told at once. The sim cloud (``berth.sim.cloud``) has everything but hypervisors.
+agents execute commands at once. The sim cloud (``berth.sim.cloud``) has everything but hypervisors.
 """
 
-import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Callable, Mapping, MutableMapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar, cast
@@ -27,9 +26,8 @@ from berth.engine.engine import Observer
 from berth.journal import SqliteAddress, open_journal
 from berth.ledger import decide
 from berth.main import Composition, compose
-from berth.model.batches import Origin
 from berth.model.commands import Enact
-from berth.model.events import AnyRecord, RecordChanged
+from berth.model.events import AnyRecord, Origin, RecordChanged
 from berth.model.quotas import RESOURCES
 from berth.model.rejections import Rejection
 from berth.model.saga_runs import Agent, Outbox, SagaRun
@@ -49,7 +47,7 @@ def uuid_of(number: int) -> str:
     return f"00000000-0000-0000-0000-{number:012}"
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     status: int
     headers: dict[str, str]
     body: bytes
@@ -118,13 +116,6 @@ class ApplicationWorld:
         finally:
             await self.parts.stop()
 
-    def run(self, story: Callable[[Self], Awaitable[T]]) -> T:
-        async def told() -> T:
-            async with self.running():
-                return await story(self)
-
-        return asyncio.run(told())
-
     async def ask(
         self,
         method: str,
@@ -134,7 +125,7 @@ class ApplicationWorld:
         token: str | None = "admin",
         version: str = "1.39",
         headers: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> HttpAnswer:
         content = None if body is None else json.dumps(body).encode()
         return await self.ask_raw(method, path, content, token=token, version=version, headers=headers)
 
@@ -147,7 +138,7 @@ class ApplicationWorld:
         token: str | None = "admin",
         version: str = "1.39",
         headers: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> HttpAnswer:
         sent = {"openstack-api-version": f"placement {version}"}
         if content:
             sent |= {"content-length": str(len(content)), "content-type": "application/json"}
@@ -156,7 +147,7 @@ class ApplicationWorld:
             sent["x-auth-token"] = token
         return await self.send(scope_of(method, path, sent), content or b"")
 
-    async def send(self, scope: MutableMapping[str, Any], body: bytes) -> Answer:
+    async def send(self, scope: MutableMapping[str, Any], body: bytes) -> HttpAnswer:
         """The answer to a request, exactly as it stands."""
         messages: list[MutableMapping[str, Any]] = []
 
@@ -169,9 +160,9 @@ class ApplicationWorld:
         await self.application(scope, receive, send)
         start, rest = messages
         received = {name.decode(): value.decode() for name, value in start["headers"]}
-        return Answer(start["status"], received, rest["body"])
+        return HttpAnswer(start["status"], received, rest["body"])
 
-    async def get(self, path: str, **headers: str) -> Answer:
+    async def get(self, path: str, **headers: str) -> HttpAnswer:
         return await self.ask("GET", path, headers={k.replace("_", "-"): v for k, v in headers.items()})
 
     # -- filling --------------------------------------------------------------------------------
@@ -294,14 +285,14 @@ class RegionWorld(ApplicationWorld):
         who: str = "admin",
         version: str = "2.94",
         headers: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> HttpAnswer:
         spoken = {"openstack-api-version": f"compute {version}", **(headers or {})}
         return await self.ask(method, f"/compute/v2.1{path}", body, token=who, headers=spoken)
 
     async def server(self, id: str, **how: Any) -> Any:
         return (await self.compute("GET", f"/servers/{id}", **how)).json["server"]
 
-    async def act(self, id: str, name: str, body: object = None, **how: Any) -> Answer:
+    async def act(self, id: str, name: str, body: object = None, **how: Any) -> HttpAnswer:
         return await self.compute("POST", f"/servers/{id}/action", {name: body}, **how)
 
     async def create(self, name: str = "one", hints: object = None, **fields: Any) -> str:
@@ -376,7 +367,7 @@ class RegionWorld(ApplicationWorld):
     def migrations(self, id: str) -> list[Migration]:
         return self.engine.view.records.find(Migration, "server", id)
 
-    def order(self, id: str) -> SagaRun:
+    def saga_run(self, id: str) -> SagaRun:
         """The saga run of a server that waits in the outbox."""
         outbox = self.engine.view.records.get(Outbox, self.record(id).run or "")
         assert outbox is not None
@@ -386,7 +377,7 @@ class RegionWorld(ApplicationWorld):
     async def finish(self, id: str, error: str | None = None) -> None:
         """Execute the saga run of a server to its end; with an error, its first step at an agent fails
         wherever it is tried."""
-        await self.carry_out(self.order(id), error)
+        await self.carry_out(self.saga_run(id), error)
 
     async def carry_out(self, run: SagaRun, error: str | None = None) -> None:
         def fault(run: SagaRun) -> str | None:
@@ -403,13 +394,13 @@ class RegionWorld(ApplicationWorld):
         while not runner.is_finished(run):
             await conductor.step(run)
             [run] = cell.view.records.all(SagaRun)
-        await self.tell(run)
+        await self.bring_up(run)
 
     async def call(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The application, whichever serves now."""
         await self.application(scope, receive, send)
 
-    async def tell(self, run: SagaRun) -> None:
+    async def bring_up(self, run: SagaRun) -> None:
         """Apply the progress of a saga run to the region, however far it has come."""
         await self.enact(lambda view, now_s: apply_progress(view, run, now_s) or Enact(()))
 
@@ -446,7 +437,7 @@ class ViewEngine:
 
 
 class SteppedConductor(Conductor):
-    """The conductor of a cell whose agents do at once what they are told, to be driven step by step. A step
+    """The conductor of a cell whose agents execute commands at once, to be driven step by step. A step
     for which ``fault`` has an error fails with it."""
 
     def __init__(self, cell: ViewEngine, placement: Callable[..., Any], clock: Clock) -> None:

@@ -16,18 +16,15 @@ from typing import NamedTuple
 
 from berth.api.compute.api import ComputeApi
 from berth.api.identity.api import IdentityApi
-from berth.api.identity.issuers import choose_issuer
-from berth.api.identity.revocations import RevocableTokens, Revocations
+from berth.api.identity.directory import choose_issuer
+from berth.api.identity.tokens import RevocableTokens, Revocations
 from berth.api.image.api import ImageApi
-from berth.api.kernel.api import Api
-from berth.api.kernel.application import Application
-from berth.api.kernel.auth.caller import Authenticator
+from berth.api.kernel.application import Api, Application, Cors
+from berth.api.kernel.auth.caller import Authenticator, NoAuth
 from berth.api.kernel.auth.keystone import Keystone
-from berth.api.kernel.auth.noauth import NoAuth
 from berth.api.kernel.auth.policy import Policy
 from berth.api.kernel.auth.tokens import Tokens
 from berth.api.kernel.call import Services
-from berth.api.kernel.cors import Cors
 from berth.api.kernel.health import Health
 from berth.api.kernel.http import Receive, Scope, Send
 from berth.api.native.api import NativeApi
@@ -45,7 +42,7 @@ from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings, cells_of
 from berth.runtime.telemetry import Telemetry
 from berth.runtime.turns import Turns
-from berth.scheduler.options import SchedulerOptions, scheduler_options
+from berth.scheduler.plugins import SchedulerOptions, scheduler_options
 
 _log = logging.getLogger(__name__)
 

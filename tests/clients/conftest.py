@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients.forked_command import ForkedCommand, forked_command
-from tests.servers import UPSTREAM, Server, placement, running
+from tests.servers import UPSTREAM, ServerProcess, placement, running
 
 PLUGINS = (
     "openstack.cli.base",
@@ -23,7 +23,7 @@ PLUGINS = (
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
     with running(placement(tmp_path)) as server:
         yield server
         status = server.stop()

@@ -44,8 +44,8 @@ class ForkedCommand:
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
         assert answer, f"{self._process.args!r} has ended with status {self._process.wait(10)}"
-        told = json.loads(answer)
-        return subprocess.CompletedProcess(words, told["status"], told["stdout"], told["stderr"])
+        result = json.loads(answer)
+        return subprocess.CompletedProcess(words, result["status"], result["stdout"], result["stderr"])
 
 
 @contextlib.contextmanager
@@ -77,12 +77,12 @@ def serve(entry: Callable[[], int], requests: IO[str], answers: IO[str]) -> None
             if child == 0:
                 _become(entry, asked, stdout.fileno(), stderr.fileno())
             _, status = os.waitpid(child, 0)
-            told = {
+            result = {
                 "status": os.waitstatus_to_exitcode(status),
                 "stdout": _text(stdout),
                 "stderr": _text(stderr),
             }
-        answers.write(json.dumps(told) + "\n")
+        answers.write(json.dumps(result) + "\n")
         answers.flush()
 
 

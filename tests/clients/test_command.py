@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.clients.forked_command import ForkedCommand
-from tests.servers import Server
+from tests.servers import ServerProcess
 
 pytestmark = pytest.mark.clients
 
@@ -55,7 +55,7 @@ class Openstack:
 
 
 @pytest.fixture
-def openstack(server: Server, command: ForkedCommand) -> Openstack:
+def openstack(server: ServerProcess, command: ForkedCommand) -> Openstack:
     return Openstack(server.url, command)
 
 
@@ -70,7 +70,7 @@ def held(openstack: Openstack, consumer: str) -> dict[str, dict[str, int]]:
     return {row["resource_provider"]: row["resources"] for row in rows}
 
 
-def test_vocabulary(openstack: Openstack) -> None:
+def test_the_command_knows_classes_and_traits(openstack: Openstack) -> None:
     classes = [row["name"] for row in openstack("resource class list")]
     assert classes[:3] == ["VCPU", "MEMORY_MB", "DISK_GB"]
     openstack("resource class create CUSTOM_FPGA")
@@ -86,7 +86,7 @@ def test_vocabulary(openstack: Openstack) -> None:
     assert {"name": "CUSTOM_GOLD"} not in openstack("trait list")
 
 
-def test_providers_at_the_oldest_version(server: Server) -> None:
+def test_providers_at_the_oldest_version(server: ServerProcess) -> None:
     openstack = Openstack(server.url, None)
     created = openstack("resource provider create old", "1.0")
     assert created == {"uuid": created["uuid"], "name": "old", "generation": 0}
@@ -108,7 +108,7 @@ def test_a_fleet_from_its_creation_to_its_end(openstack: Openstack) -> None:
     take_down(openstack, fleet)
 
 
-class Fleet(NamedTuple):
+class TwoHosts(NamedTuple):
     """Two hosts, the first with a graphics card below it."""
 
     host: str
@@ -116,7 +116,7 @@ class Fleet(NamedTuple):
     card: str
 
 
-def create_tree(openstack: Openstack) -> Fleet:
+def create_tree(openstack: Openstack) -> TwoHosts:
     host = openstack("resource provider create host-1")["uuid"]
     other = openstack("resource provider create host-2")["uuid"]
     card = openstack(f"resource provider create host-1-gpu --parent-provider {host}")
@@ -125,10 +125,10 @@ def create_tree(openstack: Openstack) -> Fleet:
     tree = openstack(f"resource provider list --in-tree {host}")
     assert {row["name"] for row in tree} == {"host-1", "host-1-gpu"}
     assert "already exists" in openstack.refused("resource provider create host-1")
-    return Fleet(host, other, card["uuid"])
+    return TwoHosts(host, other, card["uuid"])
 
 
-def set_inventories(openstack: Openstack, fleet: Fleet) -> None:
+def set_inventories(openstack: Openstack, fleet: TwoHosts) -> None:
     for provider in (fleet.host, fleet.other):
         command = f"resource provider inventory set {provider} --resource VCPU=8"
         rows = openstack(f"{command} --resource VCPU:allocation_ratio=2.0 --resource MEMORY_MB=4096")
@@ -139,7 +139,7 @@ def set_inventories(openstack: Openstack, fleet: Fleet) -> None:
     assert openstack(f"resource provider inventory show {fleet.host} MEMORY_MB")["total"] == 8192
 
 
-def set_traits_and_aggregates(openstack: Openstack, fleet: Fleet) -> None:
+def set_traits_and_aggregates(openstack: Openstack, fleet: TwoHosts) -> None:
     command = f"resource provider trait set {fleet.host} --trait HW_CPU_X86_AVX2 --trait COMPUTE_NODE"
     assert {row["name"] for row in openstack(command)} == {"HW_CPU_X86_AVX2", "COMPUTE_NODE"}
     generation = openstack(f"resource provider show {fleet.host}")["generation"]
@@ -153,7 +153,7 @@ def set_traits_and_aggregates(openstack: Openstack, fleet: Fleet) -> None:
     assert [row["uuid"] for row in members] == [fleet.host]
 
 
-def ask_for_candidates(openstack: Openstack, fleet: Fleet) -> None:
+def ask_for_candidates(openstack: Openstack, fleet: TwoHosts) -> None:
     ask = "allocation candidate list"
     rows = openstack(f"{ask} --resource VCPU=2 --resource MEMORY_MB=512")
     assert {row["resource provider"] for row in rows} == {fleet.host, fleet.other}
@@ -168,7 +168,7 @@ def ask_for_candidates(openstack: Openstack, fleet: Fleet) -> None:
 OWNER = f"--project-id {PROJECT} --user-id {USER} --consumer-type INSTANCE"
 
 
-def claim(openstack: Openstack, fleet: Fleet) -> str:
+def claim(openstack: Openstack, fleet: TwoHosts) -> str:
     consumer = str(uuid.uuid4())
     command = f"resource provider allocation set {consumer} {OWNER}"
     on_host = f"--allocation rp={fleet.host},VCPU=2 --allocation rp={fleet.host},MEMORY_MB=512"
@@ -182,7 +182,7 @@ def claim(openstack: Openstack, fleet: Fleet) -> str:
     return consumer
 
 
-def move(openstack: Openstack, fleet: Fleet, consumer: str) -> None:
+def move(openstack: Openstack, fleet: TwoHosts, consumer: str) -> None:
     command = f"resource provider allocation set {consumer} {OWNER}"
     too_much = openstack.refused(f"{command} --allocation rp={fleet.other},VCPU=17")
     assert "Unable to allocate inventory" in too_much
@@ -193,7 +193,7 @@ def move(openstack: Openstack, fleet: Fleet, consumer: str) -> None:
     assert usages(openstack, fleet.other) == {"VCPU": 2, "MEMORY_MB": 512}
 
 
-def release(openstack: Openstack, fleet: Fleet, consumer: str) -> None:
+def release(openstack: Openstack, fleet: TwoHosts, consumer: str) -> None:
     openstack(f"resource provider allocation unset {consumer} --resource-class MEMORY_MB")
     assert held(openstack, consumer) == {fleet.other: {"VCPU": 2}}
     openstack(f"resource provider allocation delete {consumer}")
@@ -201,7 +201,7 @@ def release(openstack: Openstack, fleet: Fleet, consumer: str) -> None:
     assert usages(openstack, fleet.other) == {"VCPU": 0, "MEMORY_MB": 0}
 
 
-def take_down(openstack: Openstack, fleet: Fleet) -> None:
+def take_down(openstack: Openstack, fleet: TwoHosts) -> None:
     openstack(f"resource provider trait delete {fleet.host}")
     assert openstack(f"resource provider trait list {fleet.host}") == []
     openstack(f"resource provider inventory delete {fleet.host} --resource-class VCPU")

@@ -15,7 +15,7 @@ from berth.api.native.cluster_bodies import NewCluster
 from berth.cli import main
 from berth.cli.heat_template import write
 from tests.clients.forked_command import ForkedCommand, forked_command
-from tests.heat_packages import Missing, heat_folder
+from tests.heat_packages import HeatMissing, heat_folder
 
 pytestmark = pytest.mark.clients
 
@@ -41,7 +41,7 @@ CLUSTER = {
 def heat() -> Iterator[ForkedCommand]:
     try:
         folder = heat_folder()
-    except Missing as missing:
+    except HeatMissing as missing:
         pytest.skip(str(missing))
     env = {**os.environ, "PYTHONPATH": str(folder)}
     # Heat's own warnings are none of ours.

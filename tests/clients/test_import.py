@@ -22,8 +22,8 @@ import sqlalchemy as sa
 from berth.importing import CannotImport, Source, source_address
 from berth.importing.upstream import TRAITS
 from tests.databases import statements
-from tests.placement import Placement
-from tests.servers import HOST, Server, StartError, berth, running
+from tests.placement import PlacementClient
+from tests.servers import HOST, ServerProcess, ServerStartError, berth, running
 from tests.unit.importing.sources import CONSUMER, SOUND, make_source
 
 pytestmark = [pytest.mark.clients]
@@ -79,7 +79,7 @@ def source_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def upstream(source_url: str, tmp_path: Path) -> Iterator[Server]:
+def upstream(source_url: str, tmp_path: Path) -> Iterator[ServerProcess]:
     directory = tmp_path / "upstream"
     directory.mkdir()
     scheme, _, rest = source_url.partition("://")
@@ -88,14 +88,16 @@ def upstream(source_url: str, tmp_path: Path) -> Iterator[Server]:
     config += [f"connection = {driver}://{rest}{options}"]
     (directory / "placement.conf").write_text("\n".join(config) + "\n")
     env = {**os.environ, "OS_PLACEMENT_CONFIG_DIR": str(directory)}
-    server = Server(lambda port: [sys.executable, "-c", LAUNCH, str(port)], directory / "server.log", env)
+    server = ServerProcess(
+        lambda port: [sys.executable, "-c", LAUNCH, str(port)], directory / "server.log", env
+    )
     with running(server):
         yield server
 
 
 def fill(url: str) -> None:
     """Everything a Placement can hold, through its API, with a past: things renamed, moved and removed."""
-    placement = Placement(url, "1.39")
+    placement = PlacementClient(url, "1.39")
     vocabulary(url, placement)
     providers(placement)
     inventories(placement)
@@ -107,16 +109,16 @@ def fill(url: str) -> None:
     placement.close()
 
 
-def vocabulary(url: str, placement: Placement) -> None:
+def vocabulary(url: str, placement: PlacementClient) -> None:
     for name in ("CUSTOM_GONE", "CUSTOM_ZEBRA", "CUSTOM_OLD_NAME", "CUSTOM_APE"):
         placement("PUT", f"/resource_classes/{name}")
     placement("DELETE", "/resource_classes/CUSTOM_GONE")
-    Placement(url, "1.2")("PUT", "/resource_classes/CUSTOM_OLD_NAME", {"name": "CUSTOM_NEW_NAME"})
+    PlacementClient(url, "1.2")("PUT", "/resource_classes/CUSTOM_OLD_NAME", {"name": "CUSTOM_NEW_NAME"})
     for name in ("CUSTOM_RED", "CUSTOM_BLUE", "CUSTOM_UNUSED"):
         placement("PUT", f"/traits/{name}")
 
 
-def providers(placement: Placement) -> None:
+def providers(placement: PlacementClient) -> None:
     for number, id in enumerate(HOSTS):
         placement("POST", "/resource_providers", {"uuid": id, "name": f"host-{number}"})
     for number, (cell, function) in enumerate(zip(CELLS, FUNCTIONS, strict=True)):
@@ -141,7 +143,7 @@ def providers(placement: Placement) -> None:
         change(placement, id, "aggregates", {"aggregates": racks})
 
 
-def inventories(placement: Placement) -> None:
+def inventories(placement: PlacementClient) -> None:
     for id in (*HOSTS, LONER):
         change(
             placement,
@@ -164,7 +166,7 @@ def inventories(placement: Placement) -> None:
     change(placement, HOSTS[2], "inventories", {"inventories": {"VCPU": {"total": 4}}})
 
 
-def change(placement: Placement, provider: str, what: str, body: dict[str, Any]) -> None:
+def change(placement: PlacementClient, provider: str, what: str, body: dict[str, Any]) -> None:
     generation = placement("GET", f"/resource_providers/{provider}")["generation"]
     body = {**body, "resource_provider_generation": generation}
     placement("PUT", f"/resource_providers/{provider}/{what}", body)
@@ -175,7 +177,7 @@ def claim(amounts: dict[str, dict[str, int]], project: str, user: str, **more: A
     return {"allocations": allocations, "project_id": project, "user_id": user, **more}
 
 
-def consumers(url: str, placement: Placement) -> None:
+def consumers(url: str, placement: PlacementClient) -> None:
     wanted: tuple[tuple[dict[str, dict[str, int]], str, str], ...] = (
         ({HOSTS[0]: {"VCPU": 4, "MEMORY_MB": 4096}, STORE: {"DISK_GB": 20}}, "p1", "u1"),
         ({HOSTS[1]: {"VCPU": 2, "MEMORY_MB": 64}, CELLS[1]: {"PCPU": 3}}, "p1", "u2"),
@@ -198,9 +200,9 @@ def consumers(url: str, placement: Placement) -> None:
     }
     placement("POST", "/allocations", moves)
     oldest = [{"resource_provider": {"uuid": HOSTS[2]}, "resources": {"VCPU": 1}}]
-    Placement(url, "1.0")("PUT", f"/allocations/{OLDEST}", {"allocations": oldest})
+    PlacementClient(url, "1.0")("PUT", f"/allocations/{OLDEST}", {"allocations": oldest})
     untyped = claim({HOSTS[2]: {"VCPU": 2}}, "p3", "u1", consumer_generation=None)
-    Placement(url, "1.28")("PUT", f"/allocations/{UNTYPED}", untyped)
+    PlacementClient(url, "1.28")("PUT", f"/allocations/{UNTYPED}", untyped)
     idle = claim({}, "p3", "u2", consumer_generation=None, consumer_type="VOLUME")
     placement("PUT", f"/allocations/{IDLE}", idle)
     gone = claim({LONER: {"MEMORY_MB": 64}}, "p3", "u2", consumer_generation=None, consumer_type="INSTANCE")
@@ -283,7 +285,9 @@ def run_import(*words: str) -> "subprocess.CompletedProcess[str]":
 # -- tests --------------------------------------------------------------------------------------
 
 
-def test_every_answer_is_the_same_after_an_import(upstream: Server, source_url: str, tmp_path: Path) -> None:
+def test_every_answer_is_the_same_after_an_import(
+    upstream: ServerProcess, source_url: str, tmp_path: Path
+) -> None:
     fill(upstream.url)
     target = ("--database", f"sqlite:///{tmp_path / 'berth.db'}")
     brought = run_import("--from", source_url, *target)
@@ -318,7 +322,7 @@ def life_goes_on(*urls: str) -> None:
     """Writers that last saw the one can go on with the other: generations are the same, and count."""
     seen = []
     for url in urls:
-        placement = Placement(url, "1.39")
+        placement = PlacementClient(url, "1.39")
         generation = placement("GET", f"/allocations/{SERVERS[1]}")["consumer_generation"]
         wanted = claim({CELLS[1]: {"PCPU": 4}}, "p1", "u2", consumer_type="INSTANCE")
         idle = claim({CELLS[0]: {"PCPU": 1}}, "p3", "u2", consumer_type="VOLUME")
@@ -345,8 +349,10 @@ def life_goes_on(*urls: str) -> None:
     assert seen[0] == seen[1] == [409, 204, 409, 204, 201, 409, 409, 204, 409]
 
 
-def test_a_source_is_read_as_of_one_moment_and_cannot_be_written(upstream: Server, source_url: str) -> None:
-    placement = Placement(upstream.url, "1.39")
+def test_a_source_is_read_as_of_one_moment_and_cannot_be_written(
+    upstream: ServerProcess, source_url: str
+) -> None:
+    placement = PlacementClient(upstream.url, "1.39")
     with Source(source_address(source_url)) as source:
         before = source.counts()["traits"]
         if not source_url.startswith("sqlite:"):
@@ -364,7 +370,7 @@ def test_the_target_may_be_on_a_server(kind: str, request: pytest.FixtureRequest
     brought = run_import("--from", make_source(tmp_path / "placement.db", SOUND), "--database", url)
     assert brought.returncode == 0, brought.stdout + brought.stderr
     with running(berth(tmp_path, database=url)) as server:
-        placement = Placement(server.url, "1.39")
+        placement = PlacementClient(server.url, "1.39")
         assert placement("GET", f"/allocations/{CONSUMER}")["consumer_generation"] == 3
         placement.close()
 
@@ -376,7 +382,7 @@ def test_no_server_starts_on_an_import_that_broke_off(tmp_path: Path) -> None:
     # The last thing that an import writes is the first entry of the journal.
     with contextlib.closing(sqlite3.connect(target)) as journal, journal:
         journal.execute("UPDATE journal SET idx = 2")
-    with pytest.raises(StartError, match="no readable snapshot reaches the start of the journal"):
+    with pytest.raises(ServerStartError, match="no readable snapshot reaches the start of the journal"):
         berth(tmp_path).start()
     refused = run_import("--from", source, "--database", f"sqlite:///{target}")
     assert refused.returncode == 1

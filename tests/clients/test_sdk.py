@@ -8,7 +8,7 @@ import openstack
 import pytest
 from openstack.exceptions import ConflictException, NotFoundException
 
-from tests.servers import Server
+from tests.servers import ServerProcess
 
 pytestmark = [
     pytest.mark.clients,
@@ -21,7 +21,7 @@ PROJECT, USER = str(uuid.UUID(int=1)), str(uuid.UUID(int=2))
 
 
 @pytest.fixture
-def proxy(server: Server) -> Iterator[Any]:
+def proxy(server: ServerProcess) -> Iterator[Any]:
     """``Connection.placement``; its type depends on what the endpoint answers."""
     connection = openstack.connect(
         auth_type="admin_token",
@@ -45,7 +45,7 @@ def owned(allocations: object, generation: int | None, consumer_type: str = "INS
     }
 
 
-def test_vocabulary(proxy: Any) -> None:
+def test_the_sdk_knows_classes_and_traits(proxy: Any) -> None:
     assert [row.name for row in proxy.resource_classes()][:3] == ["VCPU", "MEMORY_MB", "DISK_GB"]
     proxy.create_resource_class(name="CUSTOM_FPGA")
     assert proxy.get_resource_class("CUSTOM_FPGA").name == "CUSTOM_FPGA"
@@ -60,7 +60,7 @@ def test_vocabulary(proxy: Any) -> None:
         proxy.get_trait("CUSTOM_GOLD")
 
 
-def test_tree(proxy: Any) -> None:
+def test_the_sdk_makes_a_tree_of_providers(proxy: Any) -> None:
     host = proxy.create_resource_provider(name="host-1")
     numa = proxy.create_resource_provider(name="numa-0", parent_provider_uuid=host.id)
     assert (numa.parent_provider_id, numa.root_provider_id) == (host.id, host.id)
@@ -77,7 +77,7 @@ def test_tree(proxy: Any) -> None:
     assert list(proxy.resource_providers()) == []
 
 
-def test_inventories_traits_and_aggregates(proxy: Any) -> None:
+def test_the_sdk_writes_inventories_traits_and_aggregates(proxy: Any) -> None:
     host = proxy.create_resource_provider(name="host-1")
     made = proxy.create_resource_provider_inventory(host, "VCPU", total=8, allocation_ratio=2.0)
     assert (made.total, made.max_unit, made.resource_provider_generation) == (8, 2147483647, 1)
@@ -119,7 +119,7 @@ def used(proxy: Any, provider: Any) -> dict[str, int]:
     return usages
 
 
-def test_claim_move_and_release(proxy: Any) -> None:
+def test_the_sdk_claims_moves_and_releases(proxy: Any) -> None:
     hosts = [proxy.create_resource_provider(name=f"host-{n}") for n in (1, 2)]
     for host in hosts:
         proxy.set_resource_provider_inventories(host, {"VCPU": {"total": 4}}, host.generation)

@@ -1,5 +1,5 @@
 """The ``openstack`` command and openstacksdk through the lives of servers on a simulated fleet, and what the
-books say after each step: who holds what, as what."""
+allocations say after each step: who holds what, as what."""
 
 import contextlib
 import json
@@ -29,7 +29,7 @@ SMALL = {"VCPU": 1, "MEMORY_MB": 2048, "DISK_GB": 20}
 MEDIUM = {"VCPU": 2, "MEMORY_MB": 4096, "DISK_GB": 40}
 CELLS = 2
 CHANGED = "simulated hosts behave as"
-"""What the agents of a cell log when they have been told to behave otherwise."""
+"""What the agents of a cell log when their behaviour is changed."""
 NOTHING = {"VCPU": 0, "MEMORY_MB": 0, "DISK_GB": 0}
 
 
@@ -46,7 +46,7 @@ def connection(cloud: Cloud, name: str) -> openstack.connection.Connection:
     return openstack.connection.Connection(config=config.get_one(name))
 
 
-class Client:
+class CloudClient:
     """The command and the SDK, both by the clouds.yaml that ``berth up`` has written."""
 
     def __init__(self, cloud: Cloud, command: ForkedCommand) -> None:
@@ -98,7 +98,7 @@ class Client:
         rows = list(self.sdk.compute.migrations(instance_uuid=server.id))
         return max((row for row in rows if row.migration_type == kind), key=lambda row: row.id)
 
-    # -- the books ------------------------------------------------------------------------------
+    # -- allocations ----------------------------------------------------------------------------
 
     def held(self, consumer: str) -> Held:
         """What a consumer holds, as the SDK reads it."""
@@ -132,18 +132,18 @@ class Client:
         """The simulated hosts behave like this for a while."""
         file = self.cloud.data / "agents" / "control" / "behaviour.toml"
         file.parent.mkdir(exist_ok=True)
-        told = self.cloud.everything.count(CHANGED)
+        changed = self.cloud.everything.count(CHANGED)
         draft = file.with_suffix(".draft")
         draft.write_text(settings)
         draft.replace(file)
         try:
-            self._until_told(told + CELLS)
+            self._until_changed(changed + CELLS)
             yield
         finally:
             file.unlink()
-            self._until_told(told + 2 * CELLS)
+            self._until_changed(changed + 2 * CELLS)
 
-    def _until_told(self, times: int) -> None:
+    def _until_changed(self, times: int) -> None:
         wait_for(
             lambda: self.cloud.everything.count(CHANGED) >= times, lambda: self.cloud.everything, self.cloud
         )
@@ -161,14 +161,14 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
 
 
 @pytest.fixture(scope="module")
-def client(cloud: Cloud, command: ForkedCommand) -> Iterator[Client]:
-    client = Client(cloud, command)
+def client(cloud: Cloud, command: ForkedCommand) -> Iterator[CloudClient]:
+    client = CloudClient(cloud, command)
     yield client
     client.sdk.close()
 
 
 @pytest.fixture
-def server(client: Client, request: pytest.FixtureRequest) -> Iterator[Any]:
+def server(client: CloudClient, request: pytest.FixtureRequest) -> Iterator[Any]:
     """A small server for one test, and in the end nothing of it is left."""
     server = client.create(request.node.name.replace("test_", "").replace("_", "-"))
     yield server
@@ -192,7 +192,7 @@ def test_the_readme_can_be_followed(cloud: Cloud) -> None:
     assert "nothing" in printed.splitlines()[-1]
 
 
-def test_a_flavor_a_group_and_three_to_five_servers(client: Client) -> None:
+def test_a_flavor_a_group_and_three_to_five_servers(client: CloudClient) -> None:
     made = client("flavor create --vcpus 3 --ram 1024 --disk 5 --property quota:cpu_shares=100 three")
     assert (made["vcpus"], made["ram"], made["disk"]) == (3, 1024, 5)
     group = client("server group create --policy anti-affinity --rule max_server_per_host=1 five")
@@ -220,7 +220,7 @@ def test_a_flavor_a_group_and_three_to_five_servers(client: Client) -> None:
     client("flavor delete three")
 
 
-def test_resize_and_confirm(client: Client, server: Any) -> None:
+def test_a_server_is_resized_and_confirmed(client: CloudClient, server: Any) -> None:
     client(f"server resize --flavor m1.medium {server.id}")
     resized = client.wait(server.id, "VERIFY_RESIZE")
     migration = client.migration(server, "resize")
@@ -235,7 +235,7 @@ def test_resize_and_confirm(client: Client, server: Any) -> None:
     assert client.used(resized.compute_host) == MEDIUM
 
 
-def test_resize_and_revert(client: Client, server: Any) -> None:
+def test_a_server_is_resized_and_reverted(client: CloudClient, server: Any) -> None:
     medium = client.sdk.compute.find_flavor("m1.medium", ignore_missing=False)
     client.sdk.compute.resize_server(server.id, medium.id)
     client.wait(server.id, "VERIFY_RESIZE")
@@ -248,7 +248,7 @@ def test_resize_and_revert(client: Client, server: Any) -> None:
     assert client.used(server.compute_host) == SMALL
 
 
-def test_migrate(client: Client, server: Any) -> None:
+def test_a_server_is_migrated(client: CloudClient, server: Any) -> None:
     client(f"server migrate {server.id}")
     moved = client.wait(server.id, "VERIFY_RESIZE")
     assert moved.compute_host != server.compute_host
@@ -260,7 +260,7 @@ def test_migrate(client: Client, server: Any) -> None:
     assert client.shown(server.id) == Held("INSTANCE", {moved.compute_host: SMALL})
 
 
-def test_migrate_to_a_host(client: Client, server: Any) -> None:
+def test_a_server_is_migrated_to_a_host(client: CloudClient, server: Any) -> None:
     cell_of = {host: number % 2 for number, host in enumerate(sorted(_roots(client)))}
     others = [host for host in cell_of if host != server.compute_host]
     host = next(host for host in others if cell_of[host] == cell_of[server.compute_host])
@@ -271,11 +271,11 @@ def test_migrate_to_a_host(client: Client, server: Any) -> None:
     client.wait(server.id, "ACTIVE")
 
 
-def _roots(client: Client) -> list[str]:
+def _roots(client: CloudClient) -> list[str]:
     return [name for name in client.hosts.values() if re.fullmatch(r"host-\d+", name)]
 
 
-def test_live_migrate(client: Client, server: Any) -> None:
+def test_a_server_is_live_migrated(client: CloudClient, server: Any) -> None:
     client(f"server migrate --live-migration {server.id}")
     moved = client.wait(server.id, "ACTIVE")
     assert moved.compute_host != server.compute_host
@@ -283,7 +283,7 @@ def test_live_migrate(client: Client, server: Any) -> None:
     assert client.shown(server.id) == Held("INSTANCE", {moved.compute_host: SMALL})
 
 
-def test_live_migrate_and_abort(client: Client, server: Any) -> None:
+def test_a_live_migration_is_aborted(client: CloudClient, server: Any) -> None:
     with client.behaving("build_seconds = 0.2\nlive_migrate_seconds = 600.0\n"):
         client.sdk.compute.live_migrate_server(server.id)
         running = _wait_running(client, server)
@@ -300,7 +300,7 @@ def test_live_migrate_and_abort(client: Client, server: Any) -> None:
     assert client.migration(server, "live-migration").status == "cancelled"
 
 
-def _wait_running(client: Client, server: Any) -> Any:
+def _wait_running(client: CloudClient, server: Any) -> Any:
     found: list[Any] = []
 
     def is_so() -> bool:
@@ -311,7 +311,7 @@ def _wait_running(client: Client, server: Any) -> Any:
     return client.migration(server, "live-migration")
 
 
-def test_evacuate_after_the_host_has_died(client: Client, server: Any) -> None:
+def test_evacuate_after_the_host_has_died(client: CloudClient, server: Any) -> None:
     client.cloud.shell(f"berth sim break {server.compute_host}")
     try:
         _wait_service(client, server.compute_host, "down")
@@ -331,7 +331,7 @@ def test_evacuate_after_the_host_has_died(client: Client, server: Any) -> None:
     assert client.migration(server, "evacuation").status == "completed"
 
 
-def _wait_service(client: Client, host: str, state: str) -> None:
+def _wait_service(client: CloudClient, host: str, state: str) -> None:
     def is_so() -> bool:
         (service,) = client.sdk.compute.services(host=host)
         return bool(service.state == state)
@@ -339,7 +339,7 @@ def _wait_service(client: Client, host: str, state: str) -> None:
     wait_for(is_so, lambda: client.cloud.everything[-4000:])
 
 
-def test_shelve_and_unshelve(client: Client, server: Any) -> None:
+def test_a_server_is_shelved_and_unshelved(client: CloudClient, server: Any) -> None:
     client(f"server shelve {server.id}")
     shelved = client.wait(server.id, "SHELVED_OFFLOADED")
     assert shelved.compute_host is None
@@ -350,7 +350,7 @@ def test_shelve_and_unshelve(client: Client, server: Any) -> None:
     assert client.shown(server.id) == Held("INSTANCE", {back.compute_host: SMALL})
 
 
-def test_rebuild_with_another_image(client: Client, server: Any, tmp_path: Path) -> None:
+def test_a_server_is_rebuilt_with_another_image(client: CloudClient, server: Any, tmp_path: Path) -> None:
     content = tmp_path / "image"
     content.write_bytes(b"simulated")
     traits = "--property trait:HW_CPU_X86_AVX2=required"
@@ -373,7 +373,7 @@ def test_rebuild_with_another_image(client: Client, server: Any, tmp_path: Path)
     client(f"image delete {image['id']}")
 
 
-def test_stop_and_start(client: Client, server: Any) -> None:
+def test_a_server_is_stopped_and_started(client: CloudClient, server: Any) -> None:
     client(f"server stop {server.id}")
     client.wait(server.id, "SHUTOFF")
     assert client.held(server.id) == Held("INSTANCE", {server.compute_host: SMALL})
@@ -381,7 +381,7 @@ def test_stop_and_start(client: Client, server: Any) -> None:
     client.wait(server.id, "ACTIVE")
 
 
-def test_delete(client: Client) -> None:
+def test_a_server_is_deleted(client: CloudClient) -> None:
     server = client.create("short-lived")
     assert client.shown(server.id) == Held("INSTANCE", {server.compute_host: SMALL})
     client(f"server delete --wait {server.id}")
@@ -390,7 +390,7 @@ def test_delete(client: Client) -> None:
     assert client.used(server.compute_host) == NOTHING
 
 
-def test_a_build_that_fails_goes_on_elsewhere(client: Client) -> None:
+def test_a_build_that_fails_goes_on_elsewhere(client: CloudClient) -> None:
     rule = '[[rules]]\noutcome = "fail"\nverb = "build"\nserver = "{}"\nmessage = "no loop device"\n'
     with client.behaving("build_seconds = 0.2\n" + rule.format("second-*") + "times = 1\n"):
         server = client.create("second-try")
@@ -402,7 +402,7 @@ def test_a_build_that_fails_goes_on_elsewhere(client: Client) -> None:
     client.nothing_is_held()
 
 
-def test_another_project_sees_nothing_of_it(client: Client, server: Any) -> None:
+def test_another_project_sees_nothing_of_it(client: CloudClient, server: Any) -> None:
     demo = connection(client.cloud, "berth-demo")
     with contextlib.closing(demo):
         assert list(demo.compute.servers()) == []
@@ -411,14 +411,14 @@ def test_another_project_sees_nothing_of_it(client: Client, server: Any) -> None
         assert "m1.small" in [flavor.name for flavor in demo.compute.flavors()]
 
 
-def test_an_administrators_lock(client: Client, server: Any) -> None:
+def test_an_administrator_locks_a_server_with_a_reason(client: CloudClient, server: Any) -> None:
     client(f"--os-compute-api-version 2.73 server lock --reason maintenance {server.id}")
     shown = client(f"--os-compute-api-version 2.73 server show {server.id}")
     assert (shown["locked"], shown["locked_reason"]) == (True, "maintenance")
     client(f"server unlock {server.id}")
 
 
-def test_a_token_that_is_revoked_opens_nothing(client: Client) -> None:
+def test_a_token_that_is_revoked_opens_nothing(client: CloudClient) -> None:
     token = client("token issue")["id"]
 
     def status() -> int:
@@ -433,10 +433,10 @@ def test_a_token_that_is_revoked_opens_nothing(client: Client) -> None:
     assert status() == 401
 
 
-def test_a_server_that_is_not_there(client: Client) -> None:
+def test_a_server_that_is_not_there(client: CloudClient) -> None:
     with pytest.raises(openstack.exceptions.NotFoundException):
         client.sdk.compute.get_server(str(uuid.UUID(int=7)))
 
 
-def test_the_doctor_finds_nothing(client: Client) -> None:
+def test_the_doctor_finds_nothing(client: CloudClient) -> None:
     client.cloud.shell("berth doctor --data data")

@@ -22,12 +22,12 @@ class FixtureError(Exception):
 
 class Fixture(NamedTuple):
     settings: dict[str, str]
-    build: Callable[["Api", Environ], None]
+    build: Callable[["StateWriter", Environ], None]
 
 
 FIXTURES: Final[dict[str, Fixture]] = {}
 
-Build = Callable[["Api", Environ], None]
+Build = Callable[["StateWriter", Environ], None]
 
 
 def fixture(policy: str = "legacy", **settings: str) -> Callable[[Build], Build]:
@@ -78,27 +78,27 @@ def basic_environ(env: Environ) -> None:
 
 
 @fixture()
-def APIFixture(api: "Api", env: Environ) -> None:
+def APIFixture(api: "StateWriter", env: Environ) -> None:
     """An empty service."""
 
 
 @fixture(policy="open")
-def OpenPolicyFixture(api: "Api", env: Environ) -> None:
+def OpenPolicyFixture(api: "StateWriter", env: Environ) -> None:
     """An empty service that lets any authenticated caller do anything."""
 
 
 @fixture(policy="legacy")
-def LegacyRBACPolicyFixture(api: "Api", env: Environ) -> None:
+def LegacyRBACPolicyFixture(api: "StateWriter", env: Environ) -> None:
     """An empty service: new policy defaults or the deprecated ones."""
 
 
 @fixture(policy="secure")
-def SecureRBACPolicyFixture(api: "Api", env: Environ) -> None:
+def SecureRBACPolicyFixture(api: "StateWriter", env: Environ) -> None:
     """An empty service: new policy defaults only."""
 
 
 @fixture(cors_allowed_origin="http://valid.example.com", cors_allow_headers="openstack-api-version")
-def CORSFixture(api: "Api", env: Environ) -> None:
+def CORSFixture(api: "StateWriter", env: Environ) -> None:
     """An empty service that answers CORS requests."""
 
 
@@ -106,7 +106,7 @@ def CORSFixture(api: "Api", env: Environ) -> None:
 
 
 @fixture()
-def AllocationFixture(api: "Api", env: Environ) -> None:
+def AllocationFixture(api: "StateWriter", env: Environ) -> None:
     """One provider, three consumers of two users in one project."""
     for name in ("ALT_USER_ID", "ALT_RP_UUID", "ALT_RP_NAME"):
         env[name] = new_uuid()
@@ -120,7 +120,7 @@ def AllocationFixture(api: "Api", env: Environ) -> None:
 
 
 @fixture()
-def SharedStorageFixture(api: "Api", env: Environ) -> None:
+def SharedStorageFixture(api: "StateWriter", env: Environ) -> None:
     """Two computes and two sharing storages in one aggregate.
 
     Below each compute: two NUMA nodes, each with one PF.
@@ -142,7 +142,7 @@ def SharedStorageFixture(api: "Api", env: Environ) -> None:
         shared_disk(api, name, agg)
 
 
-def shared_disk(api: "Api", name: str, agg: str) -> None:
+def shared_disk(api: "StateWriter", name: str, agg: str) -> None:
     disk = api.provider(name, agg, key=name.upper() + "_UUID")
     disk.inventory("DISK_GB", 2000, reserved=100)
     disk.traits("MISC_SHARES_VIA_AGGREGATE")
@@ -155,7 +155,7 @@ def three_aggregates(env: Environ) -> list[str]:
 
 
 @fixture()
-def NUMAAggregateFixture(api: "Api", env: Environ) -> None:
+def NUMAAggregateFixture(api: "StateWriter", env: Environ) -> None:
     """Two empty computes with NUMA children and differing aggregates."""
     agg_a, agg_b, agg_c = three_aggregates(env)
     for n, aggs in ((1, [agg_a]), (2, [agg_a, agg_b])):
@@ -169,18 +169,18 @@ def NUMAAggregateFixture(api: "Api", env: Environ) -> None:
 
 
 @fixture()
-def NUMANetworkFixture(api: "Api", env: Environ) -> None:
+def NUMANetworkFixture(api: "StateWriter", env: Environ) -> None:
     numa_network(api, env, {})
 
 
 @fixture()
-def DeepNUMANetworkFixture(api: "Api", env: Environ) -> None:
+def DeepNUMANetworkFixture(api: "StateWriter", env: Environ) -> None:
     """NUMANetworkFixture, both computes two levels down in one tree."""
     top = api.provider("gp1")
     numa_network(api, env, {n: api.provider(f"p{n}", parent=top) for n in (1, 2)})
 
 
-def numa_network(api: "Api", env: Environ, above: dict[int, "Provider"]) -> None:
+def numa_network(api: "StateWriter", env: Environ, above: dict[int, "FixtureProvider"]) -> None:
     """A resourceless compute with NUMA nodes, devices and network agents, a plain compute with NICs and
     PFs, and a sharing storage for both. ``above`` holds the providers to put the computes under, if any.
     """
@@ -195,7 +195,7 @@ def numa_network(api: "Api", env: Environ, above: dict[int, "Provider"]) -> None
 NUMA_OWNER: Final = ("numafx-user", "numafx-project")
 
 
-def numa_compute(api: "Api", agg: str, parent: "Provider | None") -> None:
+def numa_compute(api: "StateWriter", agg: str, parent: "FixtureProvider | None") -> None:
     cn1 = api.provider("cn1", agg, parent=parent, key="CN1_UUID")
     cn1.traits("COMPUTE_VOLUME_MULTI_ATTACH")
     numa0 = api.provider("numa0", parent=cn1, key="NUMA0_UUID")
@@ -228,7 +228,7 @@ def numa_compute(api: "Api", agg: str, parent: "Provider | None") -> None:
             port.inventory("NET_BW_EGR_KILOBIT_PER_SEC", bandwidth)
 
 
-def nic_compute(api: "Api", agg: str, parent: "Provider | None") -> None:
+def nic_compute(api: "StateWriter", agg: str, parent: "FixtureProvider | None") -> None:
     cn2 = api.provider("cn2", agg, parent=parent, key="CN2_UUID")
     cn2.inventory("VCPU", 8)
     cn2.inventory("MEMORY_MB", 2048, min_unit=1024, step_size=128)
@@ -245,7 +245,7 @@ def nic_compute(api: "Api", agg: str, parent: "Provider | None") -> None:
 
 
 @fixture()
-def NonSharedStorageFixture(api: "Api", env: Environ) -> None:
+def NonSharedStorageFixture(api: "StateWriter", env: Environ) -> None:
     """Three like computes; the tests put them into aggregates."""
     three_aggregates(env)
     for n in (1, 2, 3):
@@ -256,7 +256,7 @@ def NonSharedStorageFixture(api: "Api", env: Environ) -> None:
 
 
 @fixture()
-def GranularFixture(api: "Api", env: Environ) -> None:
+def GranularFixture(api: "StateWriter", env: Environ) -> None:
     """Three computes, two shared disks and a shared network, linked by overlapping aggregates."""
     a, b, c = (env.setdefault("AGG" + letter, new_uuid()) for letter in "ABC")
     share = "MISC_SHARES_VIA_AGGREGATE"
@@ -294,7 +294,7 @@ def GranularFixture(api: "Api", env: Environ) -> None:
 
 
 @fixture()
-def NeutronQoSMultiSegmentFixture(api: "Api", env: Environ) -> None:
+def NeutronQoSMultiSegmentFixture(api: "StateWriter", env: Environ) -> None:
     """Four computes with OVS and SR-IOV agents; number 3 has two segments and little bandwidth."""
     for n, segments in enumerate((["OTHER"], ["MSN_S1"], ["MSN_S2"], ["MSN_S1", "MSN_S2"])):
         host = f"compute{n}"
@@ -307,7 +307,9 @@ def NeutronQoSMultiSegmentFixture(api: "Api", env: Environ) -> None:
     env["compute3:sriov_agent"] = env["compute2:sriov_agent"]
 
 
-def network_agents(api: "Api", cn: "Provider", host: str, segments: list[str], bandwidth: int | None) -> None:
+def network_agents(
+    api: "StateWriter", cn: "FixtureProvider", host: str, segments: list[str], bandwidth: int | None
+) -> None:
     """Both agents of a host, with one port each for every segment the host is on."""
     normal = ["CUSTOM_VNIC_TYPE_NORMAL"]
     direct = ["CUSTOM_VNIC_TYPE_" + kind for kind in ("DIRECT", "DIRECT_PHYSICAL", "MACVTAP")]
@@ -330,7 +332,7 @@ def network_agents(api: "Api", cn: "Provider", host: str, segments: list[str], b
 # -- writing them ------------------------------------------------------------------------------
 
 
-class Api:
+class StateWriter:
     """A Placement client that writes starting state."""
 
     def __init__(self, url: str, env: Environ) -> None:
@@ -353,12 +355,12 @@ class Api:
         self,
         name: str,
         *aggs: str,
-        parent: "Provider | None" = None,
+        parent: "FixtureProvider | None" = None,
         uuid: str | None = None,
         key: str | None = None,
-    ) -> "Provider":
+    ) -> "FixtureProvider":
         """Create a provider; ``key`` names the variable for its UUID."""
-        rp = Provider(self, uuid or new_uuid())
+        rp = FixtureProvider(self, uuid or new_uuid())
         body = {"name": name, "uuid": rp.uuid}
         if parent:
             body["parent_provider_uuid"] = parent.uuid
@@ -371,14 +373,14 @@ class Api:
         return rp
 
 
-class Provider:
-    """A provider made by Api.provider().
+class FixtureProvider:
+    """A provider made by StateWriter.provider().
 
     Some tests know the resulting generation, so every call here is exactly one increment: one inventory
     record, one set of traits, one consumer.
     """
 
-    def __init__(self, api: Api, uuid: str) -> None:
+    def __init__(self, api: StateWriter, uuid: str) -> None:
         self.api = api
         self.uuid = uuid
         self.path = "/resource_providers/" + uuid

@@ -27,14 +27,14 @@ from typing import Any, NamedTuple
 import httpx
 from gabbi import handlers, suitemaker, utils
 
-from tests.conformance.fixtures import FIXTURES, Api, FixtureError, basic_environ
+from tests.conformance.fixtures import FIXTURES, FixtureError, StateWriter, basic_environ
 from tests.conformance.wire import WireTransport
-from tests.servers import HOST, Server, StartError, running
+from tests.servers import HOST, ServerProcess, ServerStartError, running
 
 OUTCOMES = ("passed", "failed", "skipped")
 
 
-class Row(NamedTuple):
+class ResultRow(NamedTuple):
     """What became of one test."""
 
     test: str
@@ -44,22 +44,22 @@ class Row(NamedTuple):
 
 class FileResult(NamedTuple):
     name: str
-    rows: list[Row]
+    rows: list[ResultRow]
     seconds: float
 
     def count(self, outcome: str) -> int:
         return sum(row.outcome == outcome for row in self.rows)
 
 
-class Recorder(unittest.TestResult):
+class RowRecorder(unittest.TestResult):
     """Keeps a row for every test, in order."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.rows: list[Row] = []
+        self.rows: list[ResultRow] = []
 
     def _add(self, test: Any, outcome: str, message: str = "") -> None:
-        self.rows.append(Row(test.test_data["name"], outcome, message))
+        self.rows.append(ResultRow(test.test_data["name"], outcome, message))
 
     def addSuccess(self, test: unittest.TestCase) -> None:
         self._add(test, "passed")
@@ -90,7 +90,7 @@ def launched(launch: str, settings: dict[str, str], startup_timeout_s: float) ->
 
         env = {name: value for name, value in os.environ.items() if not name.startswith("CONFORMANCE_")}
         env |= {"CONFORMANCE_" + name.upper(): value for name, value in settings.items()}
-        with running(Server(command, Path(scratch, "server.log"), env), startup_timeout_s) as server:
+        with running(ServerProcess(command, Path(scratch, "server.log"), env), startup_timeout_s) as server:
             yield server.url
 
 
@@ -99,7 +99,7 @@ def run_file(path: Path, args: argparse.Namespace) -> FileResult:
     start_s = time.monotonic()
 
     def all_tests(outcome: str, message: str) -> FileResult:
-        rows = [Row(test["name"], outcome, message) for test in content["tests"]]
+        rows = [ResultRow(test["name"], outcome, message) for test in content["tests"]]
         return FileResult(path.stem, rows, time.monotonic() - start_s)
 
     try:
@@ -110,17 +110,17 @@ def run_file(path: Path, args: argparse.Namespace) -> FileResult:
     settings = {**settings, "fixture": wanted, "file": path.stem}
     try:
         with launched(args.launch, settings, args.startup_timeout) as url:
-            api = Api(url, os.environ)
+            api = StateWriter(url, os.environ)
             check_empty(api)
             basic_environ(os.environ)
             build(api, os.environ)
             rows = run_tests(path, content, url, args.skip)
-    except (FixtureError, StartError, OSError, httpx.HTTPError, ValueError) as problem:
+    except (FixtureError, ServerStartError, OSError, httpx.HTTPError, ValueError) as problem:
         return all_tests("failed", f"could not prepare: {problem!r}")
     return FileResult(path.stem, rows, time.monotonic() - start_s)
 
 
-def check_empty(api: Api) -> None:
+def check_empty(api: StateWriter) -> None:
     try:
         found = api("GET", "/resource_providers", "1.0")
     except FixtureError:
@@ -129,7 +129,7 @@ def check_empty(api: Api) -> None:
         raise FixtureError("the launched server already has providers")
 
 
-def run_tests(path: Path, content: Any, url: str, skip: Sequence[str]) -> list[Row]:
+def run_tests(path: Path, content: Any, url: str, skip: Sequence[str]) -> list[ResultRow]:
     # gabbi would make an HTTP client for every test. The intercept only keeps that cheap: all tests get
     # the client made here.
     parts = httpx.URL(url)
@@ -149,7 +149,7 @@ def run_tests(path: Path, content: Any, url: str, skip: Sequence[str]) -> list[R
         test.http.client = client
         if f"{path.stem}:{test.test_data['name']}" in skip:
             test.test_data["skip"] = "skipped on the command line"
-    recorder = Recorder()
+    recorder = RowRecorder()
     suite.run(recorder)
     return recorder.rows
 

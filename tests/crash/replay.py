@@ -8,7 +8,7 @@ from typing import Any
 from berth.engine import replay
 from berth.journal import SqliteAddress, open_journal
 from berth.view import ProviderRecord, View
-from tests.placement import Placement
+from tests.placement import PlacementClient
 
 
 def replayed(database: Path) -> View:
@@ -31,7 +31,7 @@ def replayed(database: Path) -> View:
 def assert_replay_equals_server(database: Path, url: str) -> None:
     """A quiet server's providers and consumers are those that follow from its journal."""
     view = replayed(database)
-    client = Placement(url, "1.39")
+    client = PlacementClient(url, "1.39")
     listed = client("GET", "/resource_providers")["resource_providers"]
     assert {row["uuid"] for row in listed} == set(view.providers)
     for row in listed:
@@ -51,7 +51,7 @@ def assert_replay_equals_server(database: Path, url: str) -> None:
     client.close()
 
 
-def server_provider(client: Placement, row: Any) -> dict[str, object]:
+def server_provider(client: PlacementClient, row: Any) -> dict[str, object]:
     path = f"/resource_providers/{row['uuid']}"
     return {
         "name": row["name"],

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.books import Books, Held, Standing, standing_from
+from tests.crash.holdings import ClientRecord, Held, Holdings, holdings_from
 from tests.crash.replay import assert_replay_equals_server
-from tests.placement import Answer, Placement
-from tests.servers import Server, berth, running
+from tests.placement import PlacementAnswer, PlacementClient
+from tests.servers import ServerProcess, berth, running
 
 pytestmark = pytest.mark.crash
 
@@ -30,10 +30,10 @@ PROJECT, USER = str(uuid.UUID(int=1)), str(uuid.UUID(int=2))
 class Writer(threading.Thread):
     """A client that claims, moves and releases at random until its server is gone."""
 
-    def __init__(self, url: str, books: Books, providers: list[str], dice: random.Random) -> None:
+    def __init__(self, url: str, record: ClientRecord, providers: list[str], dice: random.Random) -> None:
         super().__init__()
-        self.client = Placement(url)
-        self.books = books
+        self.client = PlacementClient(url)
+        self.record = record
         self.providers = providers
         self.dice = dice
         self.server_is_dying = threading.Event()
@@ -51,9 +51,9 @@ class Writer(threading.Thread):
 
     def _write_once(self) -> None:
         kind = self.dice.choices(("claim", "delete", "several", "move"), (5, 2, 2, 2))[0]
-        consumers = self.dice.sample(sorted(self.books.acknowledged), 3)
+        consumers = self.dice.sample(sorted(self.record.acknowledged), 3)
         first, second, _ = consumers
-        held = self.books.acknowledged[first].held
+        held = self.record.acknowledged[first].held
         if kind == "move" and held:
             # As Nova does it: the second consumer takes over what the first held, which gets a new place.
             self._send("POST", {first: self._any_claim(), second: held})
@@ -74,22 +74,22 @@ class Writer(threading.Thread):
     def _send(self, method: str, wanted: dict[str, Held]) -> None:
         (first, *_) = wanted
         bodies = {consumer: self._body(consumer, held) for consumer, held in wanted.items()}
-        self.books.ask(wanted)
+        self.record.ask(wanted)
         if method == "POST":
             answer = self.client.ask(method, "/allocations", bodies)
         else:
             body = bodies[first] if method == "PUT" else None
             answer = self.client.ask(method, f"/allocations/{first}", body)
         if answer.status == 204:
-            self.books.confirm()
+            self.record.confirm()
         elif self._may_be_refused(first, method, answer):
-            self.books.refuse()
+            self.record.refuse()
         else:
             self.problem = f"{method} {wanted}: {answer}"
 
-    def _may_be_refused(self, consumer: str, method: str, answer: Answer) -> bool:
+    def _may_be_refused(self, consumer: str, method: str, answer: PlacementAnswer) -> bool:
         if method == "DELETE":
-            return answer.status == 404 and not self.books.acknowledged[consumer].held
+            return answer.status == 404 and not self.record.acknowledged[consumer].held
         return answer.status == 409 and "Unable to allocate inventory" in str(answer.body)
 
     def _body(self, consumer: str, held: Held) -> dict[str, object]:
@@ -97,13 +97,13 @@ class Writer(threading.Thread):
             "allocations": {provider: {"resources": amounts} for provider, amounts in held.items()},
             "project_id": PROJECT,
             "user_id": USER,
-            "consumer_generation": self.books.acknowledged[consumer].generation,
+            "consumer_generation": self.record.acknowledged[consumer].generation,
             "consumer_type": "INSTANCE",
         }
 
 
 def make_providers(url: str) -> list[str]:
-    client = Placement(url)
+    client = PlacementClient(url)
     providers = [str(uuid.uuid4()) for _ in range(PROVIDERS)]
     for number, provider in enumerate(providers):
         client("POST", "/resource_providers", {"name": f"host-{number}", "uuid": provider})
@@ -115,9 +115,9 @@ def make_providers(url: str) -> list[str]:
 
 
 def write_until_killed(
-    server: Server, ledgers: list[Books], providers: list[str], dice: random.Random
+    server: ServerProcess, records: list[ClientRecord], providers: list[str], dice: random.Random
 ) -> None:
-    writers = [Writer(server.url, books, providers, random.Random(dice.random())) for books in ledgers]
+    writers = [Writer(server.url, record, providers, random.Random(dice.random())) for record in records]
     for writer in writers:
         writer.start()
     threading.Event().wait(dice.uniform(0.02, 0.4))
@@ -130,17 +130,17 @@ def write_until_killed(
     assert [writer.problem for writer in writers if writer.problem] == []
 
 
-def check(url: str, ledgers: list[Books], providers: list[str]) -> None:
-    """Every consumer stands as it must, and the providers' books are the sum of the consumers'."""
-    client = Placement(url)
-    found: dict[str, Standing] = {}
-    for books in ledgers:
-        for consumer in books.acknowledged:
-            found[consumer] = standing_from(client("GET", f"/allocations/{consumer}"))
-        books.settle(found)
+def check(url: str, records: list[ClientRecord], providers: list[str]) -> None:
+    """Every consumer holds what it must, and providers hold the sum of what consumers do."""
+    client = PlacementClient(url)
+    found: dict[str, Holdings] = {}
+    for record in records:
+        for consumer in record.acknowledged:
+            found[consumer] = holdings_from(client("GET", f"/allocations/{consumer}"))
+        record.settle(found)
     for provider in providers:
         path = f"/resource_providers/{provider}"
-        held = {id: standing.held[provider] for id, standing in found.items() if provider in standing.held}
+        held = {id: one.held[provider] for id, one in found.items() if provider in one.held}
         rows = client("GET", f"{path}/allocations")["allocations"]
         assert {id: row["resources"] for id, row in rows.items()} == held
         used: Counter[str] = Counter(dict.fromkeys(CAPACITY, 0))
@@ -157,19 +157,19 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_half_done(tmp_path: Path) -
     print(f"to choose the same writes and moments again: BERTH_TEST_SEED={seed}")
     dice = random.Random(seed)
     server = berth(tmp_path)
-    ledgers = [Books([str(uuid.uuid4()) for _ in range(CONSUMERS)]) for _ in range(CLIENTS)]
+    records = [ClientRecord([str(uuid.uuid4()) for _ in range(CONSUMERS)]) for _ in range(CLIENTS)]
     with running(server):
         providers = make_providers(server.url)
         interrupted = 0
         for number in range(ROUNDS):
-            write_until_killed(server, ledgers, providers, dice)
-            interrupted += any(books.in_flight for books in ledgers)
+            write_until_killed(server, records, providers, dice)
+            interrupted += any(record.in_flight for record in records)
             server.start()
-            print(f"round {number}: {sum(books.acknowledgements for books in ledgers)} acknowledged so far")
-            check(server.url, ledgers, providers)
+            print(f"round {number}: {sum(record.acknowledgements for record in records)} acknowledged so far")
+            check(server.url, records, providers)
             assert_replay_equals_server(tmp_path / "berth.db", server.url)
         assert server.stop() == 0
     # Without these the test would have shown nothing.
-    assert sum(books.acknowledgements for books in ledgers) > 10 * ROUNDS
+    assert sum(record.acknowledgements for record in records) > 10 * ROUNDS
     assert interrupted > ROUNDS // 2
     assert server.complaints() == []

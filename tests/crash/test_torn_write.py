@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.crash.replay import assert_replay_equals_server
-from tests.placement import Placement
-from tests.servers import Server, berth, running
+from tests.placement import PlacementClient
+from tests.servers import ServerProcess, berth, running
 
 pytestmark = pytest.mark.crash
 
@@ -31,7 +31,7 @@ def overgrow(log: bytes) -> bytes:
     return log + log[-5000:]
 
 
-def make_provider(client: Placement) -> str:
+def make_provider(client: PlacementClient) -> str:
     provider = str(uuid.uuid4())
     client("POST", "/resource_providers", {"name": "host", "uuid": provider})
     body = {"resource_provider_generation": 0, "inventories": {"VCPU": {"total": 1000}}}
@@ -39,7 +39,7 @@ def make_provider(client: Placement) -> str:
     return provider
 
 
-def claim(client: Placement, provider: str) -> str:
+def claim(client: PlacementClient, provider: str) -> str:
     """One claim, alone, so that it is a write of its own; the consumer."""
     consumer = str(uuid.uuid4())
     body = {
@@ -53,8 +53,8 @@ def claim(client: Placement, provider: str) -> str:
     return consumer
 
 
-def killed_after_claims(server: Server) -> tuple[str, list[str]]:
-    client = Placement(server.url)
+def killed_after_claims(server: ServerProcess) -> tuple[str, list[str]]:
+    client = PlacementClient(server.url)
     provider = make_provider(client)
     consumers = [claim(client, provider) for _ in range(CLAIMS)]
     client.close()
@@ -73,7 +73,7 @@ def test_an_unfinished_last_write_is_not_fatal(
         log = database.with_name(database.name + "-wal")
         log.write_bytes(damage(log.read_bytes()))
         server.start()
-        client = Placement(server.url)
+        client = PlacementClient(server.url)
         rows = client("GET", f"/resource_providers/{provider}/allocations")["allocations"]
         assert set(rows) == set(consumers[: CLAIMS - lost])
         assert_replay_equals_server(database, server.url)

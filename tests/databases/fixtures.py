@@ -14,7 +14,7 @@ import pytest
 
 from tests.databases.galera import Galera
 from tests.databases.mariadb import MariaDB
-from tests.databases.packages import Missing
+from tests.databases.packages import PackageMissing
 from tests.databases.postgresql import PostgreSQL
 from tests.databases.processes import scratch
 from tests.databases.standby import Pair
@@ -29,7 +29,7 @@ class Runnable(Protocol):
     def stop(self) -> None: ...
 
 
-class Server(Runnable, Protocol):
+class DatabaseServer(Runnable, Protocol):
     def restore(self) -> None: ...
     def create_database(self, name: str) -> str: ...
     def drop_database(self, name: str) -> None: ...
@@ -88,7 +88,7 @@ def running(name: str, make: Callable[[Path], R]) -> Iterator[R]:
     with scratch(name) as directory:
         try:
             server = make(directory)
-        except Missing as missing:
+        except PackageMissing as missing:
             pytest.skip(str(missing))
         try:
             server.start()
@@ -99,7 +99,7 @@ def running(name: str, make: Callable[[Path], R]) -> Iterator[R]:
 
 
 @contextlib.contextmanager
-def fresh_database(server: Server) -> Iterator[str]:
+def fresh_database(server: DatabaseServer) -> Iterator[str]:
     server.restore()
     name = f"berth_{next(_numbers)}"
     url = server.create_database(name)

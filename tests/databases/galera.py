@@ -37,7 +37,7 @@ PROVIDER: Final = {
 """Options of the group: when a silent node is suspected, and when it is out."""
 
 
-class Node(MariaDB):
+class GaleraNode(MariaDB):
     """One server of a cluster. It is ready when it is in step with the majority."""
 
     def __init__(self, directory: Path, name: str) -> None:
@@ -78,7 +78,7 @@ class Node(MariaDB):
         self.install()
         self.launch("--wsrep-cluster-address=gcomm://", "--wsrep-new-cluster")
 
-    def join(self, others: Sequence["Node"]) -> None:
+    def join(self, others: Sequence["GaleraNode"]) -> None:
         """Enter the cluster that the others are in, from where this node was when it ended."""
         if not self.data.exists():
             self.prepare()
@@ -127,7 +127,7 @@ class Galera:
     def __init__(self, directory: Path, nodes: int = 3) -> None:
         packages.require(*packages.GALERA)
         directory.chmod(0o755)
-        self.nodes = [Node(directory / f"node{number}", f"node{number}") for number in range(nodes)]
+        self.nodes = [GaleraNode(directory / f"node{number}", f"node{number}") for number in range(nodes)]
 
     @property
     def urls(self) -> list[str]:
@@ -224,5 +224,5 @@ class Galera:
             self.nodes[number].admin_url, statement, prelude=["SET SESSION wsrep_sync_wait = 1"]
         )
 
-    def _wait_synced(self, node: Node, size: int | None, deadline_s: float) -> None:
+    def _wait_synced(self, node: GaleraNode, size: int | None, deadline_s: float) -> None:
         node.daemon.wait_until(lambda: node.is_synced(size), "in step with the cluster", deadline_s)

@@ -1,7 +1,7 @@
 """The Debian packages that the throwaway databases need: looked for, and installed where that is possible.
 
 Installing needs root and apt-get. It starts no service, and happens in one process at a time, so test runs
-that begin together do not fight over dpkg. Anywhere else what is missing is said in ``Missing``, for the
+that begin together do not fight over dpkg. Anywhere else ``PackageMissing`` says what is missing, for the
 tests to be skipped with that reason. Nothing is ever removed or upgraded on purpose.
 
 ``python -m tests.databases.packages`` installs all of it ahead of a test run; it fails only where it could
@@ -39,22 +39,22 @@ POLICY_PATH: Final = Path("/usr/sbin/policy-rc.d")
 INSTALL_S: Final = 600
 
 
-class Missing(Exception):
+class PackageMissing(Exception):
     """A package is not there and could not be installed; the message says which, and why."""
 
 
 def require(*packages: str) -> None:
-    """Return with the packages there, or raise ``Missing``."""
+    """Return with the packages there, or raise ``PackageMissing``."""
     if not _can_install():
         if absent := _absent(packages):
-            raise Missing(f"needs {', '.join(absent)}; installing takes root and apt-get")
+            raise PackageMissing(f"needs {', '.join(absent)}; installing takes root and apt-get")
         return
     with _one_process_at_a_time():
         # Only now: a package that another process is unpacking has its files before it has its user.
         if absent := _absent(packages):
             _install(absent)
         if absent := _absent(packages):
-            raise Missing(f"apt-get has installed {', '.join(absent)}, but not where it is looked for")
+            raise PackageMissing(f"apt-get has installed {', '.join(absent)}, but not where it is looked for")
 
 
 def _absent(packages: tuple[str, ...]) -> list[str]:
@@ -85,9 +85,9 @@ def _apt_get(*words: str) -> None:
             timeout=INSTALL_S,
         )
     except subprocess.TimeoutExpired as error:
-        raise Missing(f"apt-get {words[0]} did not end within {INSTALL_S} s") from error
+        raise PackageMissing(f"apt-get {words[0]} did not end within {INSTALL_S} s") from error
     if result.returncode != 0:
-        raise Missing(f"apt-get {' '.join(words)} failed; its output ends:\n{result.stdout[-2000:]}")
+        raise PackageMissing(f"apt-get {' '.join(words)} failed; its output ends:\n{result.stdout[-2000:]}")
 
 
 @contextlib.contextmanager
@@ -117,7 +117,7 @@ def _no_service_started() -> Iterator[None]:
 def main() -> int:
     try:
         require(*EVIDENCE)
-    except Missing as error:
+    except PackageMissing as error:
         print(f"databases for tests: {error}", file=sys.stderr)
         return 1 if _can_install() else 0
     return 0

@@ -28,7 +28,7 @@ POLL_S: Final = 0.05
 LOG_CHARACTERS: Final = 3000
 
 
-class StartError(Exception):
+class DatabaseStartError(Exception):
     """The server ended, or was not ready in time; the message holds the end of its log."""
 
 
@@ -74,10 +74,10 @@ class Daemon:
         except subprocess.TimeoutExpired as error:
             kill_tree(process.pid)
             process.wait()
-            raise StartError(f"{command[0]} did not end within {timeout_s} s") from error
+            raise DatabaseStartError(f"{command[0]} did not end within {timeout_s} s") from error
         text = output.decode(errors="replace")
         if process.returncode != 0:
-            raise StartError(f"{command[0]} failed; its output ends:\n{text[-LOG_CHARACTERS:]}")
+            raise DatabaseStartError(f"{command[0]} failed; its output ends:\n{text[-LOG_CHARACTERS:]}")
         return text
 
     def start(self, command: Sequence[str]) -> None:
@@ -105,7 +105,7 @@ class Daemon:
             problem = f"is not {what} in time"
         else:
             return
-        raise StartError(f"{self.name} {problem}; its log ends:\n{self.log[-LOG_CHARACTERS:]}")
+        raise DatabaseStartError(f"{self.name} {problem}; its log ends:\n{self.log[-LOG_CHARACTERS:]}")
 
     def stop(self, number: signal.Signals) -> int:
         """Ask it to end and wait; what is left after a while is killed. The exit status."""

@@ -22,10 +22,10 @@ from tests.servers import HOST
 WAIT_S: Final = 60
 
 
-class Node(PostgreSQL):
+class StandbyNode(PostgreSQL):
     """One of the two. What it is follows from its data: there are no fixed parts."""
 
-    def follow(self, primary: "Node") -> None:
+    def follow(self, primary: "StandbyNode") -> None:
         """Copy the primary's data and receive what it writes from then on; return when it waits for us."""
         assert not self.is_running, f"{self.daemon.name} is running"
         shutil.rmtree(self.data, ignore_errors=True)
@@ -76,7 +76,7 @@ class Pair:
 
     def __init__(self, directory: Path) -> None:
         packages.require(*packages.POSTGRESQL)
-        self.nodes = [Node(directory / f"node{number}", f"node{number}") for number in range(2)]
+        self.nodes = [StandbyNode(directory / f"node{number}", f"node{number}") for number in range(2)]
         self.primary, self.standby = self.nodes
 
     @property

@@ -9,7 +9,7 @@ from tests.databases import packages, statements
 from tests.databases.galera import Galera
 from tests.databases.mariadb import MariaDB
 from tests.databases.postgresql import PostgreSQL
-from tests.databases.processes import StartError, scratch
+from tests.databases.processes import DatabaseStartError, scratch
 
 NO_MAJORITY = 1047
 
@@ -76,7 +76,7 @@ def test_a_server_left_dead_is_found_alive_by_the_next_test(mariadb: MariaDB, ma
 def test_a_server_that_cannot_start_says_why(mariadb: MariaDB) -> None:
     with scratch("broken") as directory:
         broken = MariaDB(directory, {"port": str(mariadb.port)})
-        with pytest.raises(StartError, match="Address already in use"):
+        with pytest.raises(DatabaseStartError, match="Address already in use"):
             broken.start()
         assert not broken.is_running
 
@@ -84,7 +84,7 @@ def test_a_server_that_cannot_start_says_why(mariadb: MariaDB) -> None:
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(packages.EVIDENCE, "oracle", "/usr/lib/oracle/*")
     monkeypatch.setattr(packages, "_can_install", lambda: False)
-    with pytest.raises(packages.Missing, match="needs oracle; installing takes root"):
+    with pytest.raises(packages.PackageMissing, match="needs oracle; installing takes root"):
         packages.require("oracle")
 
 

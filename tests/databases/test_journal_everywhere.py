@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from berth.engine import replay, start_view
-from berth.engine.housekeeping import problems
+from berth.engine.snapshots import problems
 from berth.journal import (
     Address,
     Conflict,
@@ -24,8 +24,7 @@ from berth.journal import (
     parse_address,
 )
 from berth.journal.schema import JOURNAL, VERSION
-from berth.model.batches import Batch, Entry, Origin
-from berth.model.events import Placed, ProviderChanged, ProviderStamped, Stamp
+from berth.model.events import Batch, Entry, Origin, Placed, ProviderChanged, ProviderStamped, Stamp
 from berth.model.ids import Index, ProviderId, Row
 from berth.view import View
 from berth.view.snapshot import FORMAT, dump
@@ -193,7 +192,7 @@ def test_an_empty_database_and_a_newer_one_are_told_apart(address: Address) -> N
     fresh.close()
 
 
-def test_snapshots_and_pruning(journal: Journal) -> None:
+def test_snapshots_are_written_and_the_journal_is_pruned(journal: Journal) -> None:
     view = View()
     for number in range(1, 21):
         journal.append(batch(number))

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from berth.journal import JournalFailure, open_journal, parse_address
-from berth.model.batches import Batch
+from berth.model.events import Batch
 from berth.model.ids import Index
 from tests.databases.standby import Pair
 

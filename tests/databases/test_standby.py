@@ -6,7 +6,7 @@ import pytest
 import sqlalchemy as sa
 
 from berth.journal import JournalFailure, connect, open_journal, parse_address
-from berth.model.batches import Batch
+from berth.model.events import Batch
 from berth.model.ids import Index
 from tests.databases import statements
 from tests.databases.standby import Pair

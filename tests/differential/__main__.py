@@ -4,6 +4,7 @@ Every difference is shrunk and printed with its seed. The exit status says wheth
 """
 
 import argparse
+import asyncio
 import sys
 import tempfile
 from pathlib import Path
@@ -21,16 +22,19 @@ def main() -> int:
         "--requests", type=int, default=100, help="requests of each, after the world is built"
     )
     parser.add_argument("--differences", type=int, default=5, help="stop after so many")
-    arguments = parser.parse_args()
+    return asyncio.run(search(parser.parse_args()))
+
+
+async def search(arguments: argparse.Namespace) -> int:
     found = 0
     with tempfile.TemporaryDirectory() as folder:
         upstream = Upstream(Path(folder))
         for seed in range(arguments.first, arguments.first + arguments.seeds):
-            difference = compare(upstream, Author(seed).sequence(arguments.requests))
+            difference = await compare(upstream, Author(seed).sequence(arguments.requests))
             if difference is None:
                 continue
             found += 1
-            print(f"seed {seed}:\n{shrink(upstream, difference)}\n", flush=True)
+            print(f"seed {seed}:\n{await shrink(upstream, difference)}\n", flush=True)
             if found >= arguments.differences:
                 break
     print(f"{seed - arguments.first + 1} seeds, {found} with a difference")

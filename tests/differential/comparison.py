@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from tests.differential.exchange import Answer, Request, answer_of
+from tests.differential.exchange import ComparedAnswer, WireRequest, answer_of
 from tests.differential.upstream import Upstream
 from tests.worlds import ApplicationWorld
 
@@ -23,21 +23,21 @@ _CLAIMANT: Final = "c1a10000-0000-4000-8000-000000000000"
 class Difference(NamedTuple):
     """``requests`` ends with the one that was answered differently."""
 
-    requests: tuple[Request, ...]
-    upstream: Answer
-    berth: Answer
+    requests: tuple[WireRequest, ...]
+    upstream: ComparedAnswer
+    berth: ComparedAnswer
 
     def __str__(self) -> str:
-        told = "\n".join(f"  {request}" for request in self.requests)
-        return f"{told}\nupstream: {self.upstream}\nberth:    {self.berth}"
+        sent = "\n".join(f"  {request}" for request in self.requests)
+        return f"{sent}\nupstream: {self.upstream}\nberth:    {self.berth}"
 
 
-def compare(upstream: Upstream, requests: Sequence[Request]) -> Difference | None:
+async def compare(upstream: Upstream, requests: Sequence[WireRequest]) -> Difference | None:
     """The first difference, from an empty world on."""
     upstream.reset()
     with tempfile.TemporaryDirectory() as folder:
-        world = ApplicationWorld(Path(folder), max_allocation_candidates=-1)
-        return world.run(lambda world: _Pair(upstream, world).first_difference(requests))
+        async with ApplicationWorld(Path(folder), max_allocation_candidates=-1).running() as world:
+            return await _Pair(upstream, world).first_difference(requests)
 
 
 class _Pair:
@@ -47,7 +47,7 @@ class _Pair:
         self._upstream = upstream
         self._world = world
 
-    async def first_difference(self, requests: Sequence[Request]) -> Difference | None:
+    async def first_difference(self, requests: Sequence[WireRequest]) -> Difference | None:
         for number, request in enumerate(requests):
             sent = request._replace(body=self._with_generations(request.body))
             theirs, ours = await self._ask(sent)
@@ -60,7 +60,7 @@ class _Pair:
                 return Difference((*requests[: number + 1],), theirs, ours)
         return None
 
-    async def _ask(self, request: Request) -> tuple[Answer, Answer]:
+    async def _ask(self, request: WireRequest) -> tuple[ComparedAnswer, ComparedAnswer]:
         claims = request.method != "GET" and request.path.startswith("/allocations")
         consumers = self._upstream.consumers() if claims else frozenset()
         theirs = self._upstream.ask(request)
@@ -73,7 +73,7 @@ class _Pair:
 
     def _with_generations(self, body: Any) -> Any:
         if isinstance(body, str) and body.startswith("@"):
-            found = self._upstream.ask(Request("GET", f"/resource_providers/{body[1:]}", 39))
+            found = self._upstream.ask(WireRequest("GET", f"/resource_providers/{body[1:]}", 39))
             return found.body["generation"] if found.status == 200 else 0
         if isinstance(body, dict):
             return {name: self._with_generations(value) for name, value in body.items()}
@@ -81,7 +81,7 @@ class _Pair:
 
     # -- candidates -----------------------------------------------------------------------------
 
-    async def _is_excused(self, request: Request, theirs: Answer, ours: Answer) -> bool:
+    async def _is_excused(self, request: WireRequest, theirs: ComparedAnswer, ours: ComparedAnswer) -> bool:
         if not request.path.startswith("/allocation_candidates") or (theirs.status, ours.status) != (
             200,
             200,
@@ -103,7 +103,7 @@ class _Pair:
         return bool(granted or refused) and all(granted) and all(refused)
 
     async def _is_within_limit(
-        self, request: Request, pairs: list[tuple[str, str]], theirs: Answer, ours: Answer
+        self, request: WireRequest, pairs: list[tuple[str, str]], theirs: ComparedAnswer, ours: ComparedAnswer
     ) -> bool:
         """Which of all candidates a limit leaves is each server's own choice."""
         rest = urlencode([(name, value) for name, value in pairs if name != "limit"])
@@ -126,10 +126,10 @@ class _Pair:
             "user_id": "u",
             "consumer_generation": None,
         }
-        theirs, ours = await self._ask(Request("PUT", f"/allocations/{_CLAIMANT}", 28, body))
+        theirs, ours = await self._ask(WireRequest("PUT", f"/allocations/{_CLAIMANT}", 28, body))
         assert theirs == ours, (body, theirs, ours)
         if theirs.status == 204:
-            assert await self._ask(Request("DELETE", f"/allocations/{_CLAIMANT}", 28)) is not None
+            assert await self._ask(WireRequest("DELETE", f"/allocations/{_CLAIMANT}", 28)) is not None
         return theirs.status == 204
 
 
@@ -159,7 +159,7 @@ def _amounts_asked(pairs: list[tuple[str, str]]) -> Counter[str]:
 # -- shrinking ----------------------------------------------------------------------------------
 
 
-def shrink(upstream: Upstream, difference: Difference) -> Difference:
+async def shrink(upstream: Upstream, difference: Difference) -> Difference:
     """The same kind of difference with as few requests, and as few parameters, as removing them one by one
     leaves."""
     size = len(difference.requests) // 2
@@ -167,23 +167,23 @@ def shrink(upstream: Upstream, difference: Difference) -> Difference:
         start = 0
         while start < len(difference.requests) - 1:
             kept = difference.requests[:start] + difference.requests[start + size :]
-            smaller = compare(upstream, kept) if kept else None
+            smaller = await compare(upstream, kept) if kept else None
             if smaller is not None and _is_alike(smaller, difference):
                 difference = smaller
             else:
                 start += size
         size //= 2
-    return _with_fewer_parameters(upstream, difference)
+    return await _with_fewer_parameters(upstream, difference)
 
 
-def _with_fewer_parameters(upstream: Upstream, difference: Difference) -> Difference:
+async def _with_fewer_parameters(upstream: Upstream, difference: Difference) -> Difference:
     *before, last = difference.requests
     path, _, query = last.path.partition("?")
     parts = query.split("&") if query else []
     number = 0
     while number < len(parts):
         fewer = parts[:number] + parts[number + 1 :]
-        smaller = compare(upstream, [*before, last._replace(path=f"{path}?{'&'.join(fewer)}")])
+        smaller = await compare(upstream, [*before, last._replace(path=f"{path}?{'&'.join(fewer)}")])
         if smaller is not None and _is_alike(smaller, difference):
             difference, parts = smaller, fewer
         else:

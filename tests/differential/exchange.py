@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 
-class Request(NamedTuple):
+class WireRequest(NamedTuple):
     """``body`` is what is sent as JSON. A provider generation in it may be the name of a provider, as
     ``"@UUID"``: then it is the one that upstream has at that moment."""
 
@@ -33,7 +33,7 @@ class Request(NamedTuple):
         return f"1.{self.version} {self.method} {self.path}{body}"
 
 
-class Answer(NamedTuple):
+class ComparedAnswer(NamedTuple):
     status: int
     code: str | None
     """Of a refusal."""
@@ -41,17 +41,17 @@ class Answer(NamedTuple):
     headers: dict[str, str]
 
 
-def answer_of(status: int, headers: Mapping[str, str], content: bytes) -> Answer:
+def answer_of(status: int, headers: Mapping[str, str], content: bytes) -> ComparedAnswer:
     given = {name.lower(): value for name, value in headers.items()}
     body: Any = json.loads(content) if content else None
     if status >= 400:
-        return Answer(status, body["errors"][0].get("code"), None, {})
+        return ComparedAnswer(status, body["errors"][0].get("code"), None, {})
     said: dict[str, str] = {
         name: given[name] for name in ("cache-control", "openstack-api-version", "vary") if name in given
     }
     if "location" in given:
         said["location"] = urlsplit(given["location"]).path
-    return Answer(status, None, canonical(body), said)
+    return ComparedAnswer(status, None, canonical(body), said)
 
 
 def canonical(value: Any) -> Any:

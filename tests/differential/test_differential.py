@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.differential.comparison import compare, shrink
-from tests.differential.exchange import Request
+from tests.differential.exchange import WireRequest
 from tests.differential.upstream import Upstream
 from tests.differential.worlds import AGGREGATES, CONSUMERS, PROVIDERS, Author
 from tests.worlds import ApplicationWorld
@@ -18,26 +18,26 @@ def upstream(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
     return Upstream(tmp_path_factory.mktemp("upstream"))
 
 
-def test_random_requests(upstream: Upstream) -> None:
+async def test_random_requests_are_answered_alike(upstream: Upstream) -> None:
     for seed in _SEEDS:
-        difference = compare(upstream, Author(seed).sequence(100))
-        assert difference is None, f"seed {seed}:\n{shrink(upstream, difference)}"
+        difference = await compare(upstream, Author(seed).sequence(100))
+        assert difference is None, f"seed {seed}:\n{await shrink(upstream, difference)}"
 
 
-def test_a_difference_is_found_and_shrunk(upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_difference_is_found_and_shrunk(upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison can fail: here upstream is made to forget that a provider was created."""
     ask = upstream.ask
 
-    def forget(request: Request) -> object:
+    def forget(request: WireRequest) -> object:
         answer = ask(request)
         if request.path == "/resource_providers" and request.body["name"] == "p1":
-            ask(Request("DELETE", f"/resource_providers/{PROVIDERS[1]}", 39))
+            ask(WireRequest("DELETE", f"/resource_providers/{PROVIDERS[1]}", 39))
         return answer
 
     monkeypatch.setattr(upstream, "ask", forget)
-    difference = compare(upstream, Author(1).sequence(5))
+    difference = await compare(upstream, Author(1).sequence(5))
     assert difference is not None
-    smallest = shrink(upstream, difference)
+    smallest = await shrink(upstream, difference)
     assert len(smallest.requests) == 2
     assert smallest.requests[0].body["name"] == "p1"
 
@@ -46,8 +46,8 @@ def test_a_difference_is_found_and_shrunk(upstream: Upstream, monkeypatch: pytes
 
 _A = AGGREGATES[0]
 _WORLD = (
-    Request("POST", "/resource_providers", 39, {"name": "p0", "uuid": PROVIDERS[0]}),
-    Request(
+    WireRequest("POST", "/resource_providers", 39, {"name": "p0", "uuid": PROVIDERS[0]}),
+    WireRequest(
         "PUT",
         f"/resource_providers/{PROVIDERS[0]}/inventories",
         39,
@@ -82,24 +82,24 @@ _WORLD = (
         "/resource_providers?resources=VCPU:9,NOPE:1",
     ],
 )
-def test_one_request(upstream: Upstream, query: str) -> None:
-    assert compare(upstream, [*_WORLD, Request("GET", query, 39)]) is None
+async def test_one_request_is_answered_alike(upstream: Upstream, query: str) -> None:
+    assert await compare(upstream, [*_WORLD, WireRequest("GET", query, 39)]) is None
 
 
-def test_a_way_is_not_lost_because_another_root_has_it_too(tmp_path: Path) -> None:
+async def test_a_way_is_not_lost_because_another_root_has_it_too(tmp_path: Path) -> None:
     """Upstream keeps one of two ways that differ only in their root, whichever its set met first, and may
     then find nothing: here p1 shares its disk with p0, and is the root of the GPU itself. That the way is a
     good one is shown by claiming it."""
     shared = [
-        Request("PUT", "/resource_classes/CUSTOM_GPU", 39),
-        Request("POST", "/resource_providers", 39, {"name": "p0", "uuid": PROVIDERS[0]}),
+        WireRequest("PUT", "/resource_classes/CUSTOM_GPU", 39),
+        WireRequest("POST", "/resource_providers", 39, {"name": "p0", "uuid": PROVIDERS[0]}),
         *_provider(1, None, {"DISK_GB": {"total": 5}}, ["MISC_SHARES_VIA_AGGREGATE"]),
         *_provider(2, PROVIDERS[1], {"CUSTOM_GPU": {"total": 3}}, []),
-        Request("PUT", f"/resource_providers/{PROVIDERS[0]}/aggregates", 18, [_A]),
-        Request("PUT", f"/resource_providers/{PROVIDERS[1]}/aggregates", 18, [_A]),
+        WireRequest("PUT", f"/resource_providers/{PROVIDERS[0]}/aggregates", 18, [_A]),
+        WireRequest("PUT", f"/resource_providers/{PROVIDERS[1]}/aggregates", 18, [_A]),
     ]
 
-    async def story(world: ApplicationWorld) -> None:
+    async with ApplicationWorld(tmp_path).running() as world:
         for request in shared:
             made = await world.ask_raw(
                 request.method, request.path, request.content, version=f"1.{request.version}"
@@ -117,25 +117,23 @@ def test_a_way_is_not_lost_because_another_root_has_it_too(tmp_path: Path) -> No
         }
         assert (await world.ask("PUT", f"/allocations/{CONSUMERS[0]}", claim)).status == 204
 
-    ApplicationWorld(tmp_path).run(story)
 
-
-def _provider(number: int, parent: str | None, inventories: object, traits: list[str]) -> list[Request]:
+def _provider(number: int, parent: str | None, inventories: object, traits: list[str]) -> list[WireRequest]:
     id = PROVIDERS[number]
     return [
-        Request(
+        WireRequest(
             "POST",
             "/resource_providers",
             39,
             {"name": f"p{number}", "uuid": id, "parent_provider_uuid": parent},
         ),
-        Request(
+        WireRequest(
             "PUT",
             f"/resource_providers/{id}/inventories",
             39,
             {"resource_provider_generation": 0, "inventories": inventories},
         ),
-        Request(
+        WireRequest(
             "PUT",
             f"/resource_providers/{id}/traits",
             39,

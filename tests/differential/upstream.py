@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
-from tests.differential.exchange import Answer, Request, answer_of
+from tests.differential.exchange import ComparedAnswer, WireRequest, answer_of
 
 _KEPT: Final = frozenset(("alembic_version", "resource_classes", "traits"))
 """Tables that hold what every installation has."""
@@ -30,7 +30,7 @@ class Upstream:
         )
         with _tolerant(), mock.patch.dict(os.environ, {"OS_PLACEMENT_CONFIG_DIR": str(directory)}):
             from placement import wsgi
-            from webob import Request as WebRequest
+            from webob import WireRequest as WebRequest
 
             # Its own logging would take the place of whoever runs this.
             with mock.patch.object(wsgi, "setup_logging"):
@@ -38,7 +38,7 @@ class Upstream:
         self._request: Any = WebRequest
         logging.getLogger("placement").setLevel(logging.CRITICAL + 1)
 
-    def ask(self, request: Request) -> Answer:
+    def ask(self, request: WireRequest) -> ComparedAnswer:
         sent = self._request.blank(
             request.path,
             method=request.method,

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, Final
 from urllib.parse import quote
 
-from tests.differential.exchange import Request
+from tests.differential.exchange import WireRequest
 
 PROVIDERS: Final = tuple(f"00000000-0000-4000-8000-00000000000{n}" for n in range(8))
 AGGREGATES: Final = tuple(f"a0000000-0000-4000-8000-00000000000{n}" for n in range(4))
@@ -46,23 +46,23 @@ class Author:
     def __init__(self, seed: int) -> None:
         self._rng = Random(seed)
 
-    def sequence(self, length: int) -> list[Request]:
+    def sequence(self, length: int) -> list[WireRequest]:
         """A world being built, and then changes and questions in turn."""
         return self._first_providers() + [self._any() for _ in range(length)]
 
     # -- building -------------------------------------------------------------------------------
 
-    def _first_providers(self) -> list[Request]:
+    def _first_providers(self) -> list[WireRequest]:
         requests = [
-            Request("PUT", "/resource_classes/CUSTOM_GPU", _LATEST),
-            *(Request("PUT", f"/traits/{name}", _LATEST) for name in TRAITS if name.startswith("CUSTOM")),
+            WireRequest("PUT", "/resource_classes/CUSTOM_GPU", _LATEST),
+            *(WireRequest("PUT", f"/traits/{name}", _LATEST) for name in TRAITS if name.startswith("CUSTOM")),
         ]
         for number in range(self._rng.randint(2, len(PROVIDERS))):
             parent = self._rng.choice(PROVIDERS[:number]) if number and self._rng.random() < 0.5 else None
             body: dict[str, Any] = {"name": f"p{number}", "uuid": PROVIDERS[number]}
             if parent is not None:
                 body["parent_provider_uuid"] = parent
-            requests.append(Request("POST", "/resource_providers", _LATEST, body))
+            requests.append(WireRequest("POST", "/resource_providers", _LATEST, body))
             requests += [
                 self._set_inventories(number),
                 self._set_traits(number),
@@ -70,11 +70,13 @@ class Author:
             ]
         return requests
 
-    def _set_inventories(self, number: int) -> Request:
+    def _set_inventories(self, number: int) -> WireRequest:
         classes = self._some(CLASSES, least=0)
         inventories = {name: self._inventory() for name in classes}
         body = {"resource_provider_generation": self._generation(number), "inventories": inventories}
-        return Request("PUT", f"/resource_providers/{PROVIDERS[number]}/inventories", self._version(), body)
+        return WireRequest(
+            "PUT", f"/resource_providers/{PROVIDERS[number]}/inventories", self._version(), body
+        )
 
     def _inventory(self) -> dict[str, Any]:
         rng = self._rng
@@ -91,23 +93,23 @@ class Author:
             inventory["step_size"] = rng.randint(1, 3)
         return inventory
 
-    def _set_traits(self, number: int) -> Request:
+    def _set_traits(self, number: int) -> WireRequest:
         traits = [name for name in TRAITS if self._rng.random() < 0.3]
         body = {"resource_provider_generation": self._generation(number), "traits": traits}
-        return Request("PUT", f"/resource_providers/{PROVIDERS[number]}/traits", self._version(6), body)
+        return WireRequest("PUT", f"/resource_providers/{PROVIDERS[number]}/traits", self._version(6), body)
 
-    def _set_aggregates(self, number: int) -> Request:
+    def _set_aggregates(self, number: int) -> WireRequest:
         version = self._version(1)
         aggregates: Any = [id for id in AGGREGATES if self._rng.random() < 0.35]
         if version >= 19:
             generation = self._generation(number)
             aggregates = {"resource_provider_generation": generation, "aggregates": aggregates}
         path = f"/resource_providers/{PROVIDERS[number]}/aggregates"
-        return Request("PUT", path, version, aggregates)
+        return WireRequest("PUT", path, version, aggregates)
 
     # -- changing -------------------------------------------------------------------------------
 
-    def _any(self) -> Request:
+    def _any(self) -> WireRequest:
         number = self._rng.randrange(len(PROVIDERS))
         chance = self._rng.random()
         if chance < 0.55:
@@ -130,7 +132,7 @@ class Author:
             )
         )()
 
-    def _delete(self) -> Request:
+    def _delete(self) -> WireRequest:
         path = self._rng.choice(
             (
                 f"/resource_providers/{self._rng.choice(PROVIDERS)}",
@@ -143,22 +145,22 @@ class Author:
                 "/traits/CUSTOM_B",
             )
         )
-        return Request("DELETE", path, self._version())
+        return WireRequest("DELETE", path, self._version())
 
-    def _move(self, number: int) -> Request:
+    def _move(self, number: int) -> WireRequest:
         body: dict[str, Any] = {"name": f"p{number}"}
         if self._rng.random() < 0.7:
             body["parent_provider_uuid"] = self._rng.choice((None, *PROVIDERS))
-        return Request("PUT", f"/resource_providers/{PROVIDERS[number]}", self._version(14), body)
+        return WireRequest("PUT", f"/resource_providers/{PROVIDERS[number]}", self._version(14), body)
 
-    def _allocate(self) -> Request:
+    def _allocate(self) -> WireRequest:
         version = self._version(12)
         body = self._allocation(version)
         if version >= 38:
             body["consumer_type"] = self._rng.choice(("INSTANCE", "MIGRATION"))
         if version >= 28:
             body["consumer_generation"] = self._rng.choice((None, None, 0, 1, 2))
-        return Request("PUT", f"/allocations/{self._rng.choice(CONSUMERS)}", version, body)
+        return WireRequest("PUT", f"/allocations/{self._rng.choice(CONSUMERS)}", version, body)
 
     def _allocation(self, version: int) -> dict[str, Any]:
         held = {
@@ -167,7 +169,7 @@ class Author:
         }
         return {"allocations": held, "project_id": self._project(), "user_id": self._project()}
 
-    def _allocate_many(self) -> Request:
+    def _allocate_many(self) -> WireRequest:
         version = self._version(13)
         body = {}
         for consumer in self._rng.sample(CONSUMERS, 2):
@@ -179,11 +181,11 @@ class Author:
             if version >= 28:
                 one["consumer_generation"] = self._rng.choice((None, 0, 1, 2))
             body[consumer] = one
-        return Request("POST", "/allocations", version, body)
+        return WireRequest("POST", "/allocations", version, body)
 
     # -- asking ---------------------------------------------------------------------------------
 
-    def _read(self) -> Request:
+    def _read(self) -> WireRequest:
         id = self._rng.choice(PROVIDERS)
         path = self._rng.choice(
             (
@@ -202,9 +204,9 @@ class Author:
                 "/resource_classes",
             )
         )
-        return Request("GET", path, self._version())
+        return WireRequest("GET", path, self._version())
 
-    def _candidates(self) -> Request:
+    def _candidates(self) -> WireRequest:
         version = self._version(10, usually=_LATEST)
         suffixes: list[str] = [""] if self._rng.random() < 0.7 else []
         if version >= 25:
@@ -224,9 +226,9 @@ class Author:
             pairs.append(("same_subtree", ",".join(self._some(chosen, least=1))))
         if version >= 16 and self._rng.random() < 0.1:
             pairs.append(("limit", self._rng.choice(("1", "2", "100"))))
-        return Request("GET", f"/allocation_candidates?{self._query(pairs)}", version)
+        return WireRequest("GET", f"/allocation_candidates?{self._query(pairs)}", version)
 
-    def _providers(self) -> Request:
+    def _providers(self) -> WireRequest:
         version = self._version(usually=_LATEST)
         pairs: list[tuple[str, str]] = []
         if self._rng.random() < 0.15:
@@ -236,7 +238,7 @@ class Author:
         if self._rng.random() < 0.5:
             pairs.append(("resources", self._amounts()))
         pairs += self._constraints(version, "")
-        return Request("GET", f"/resource_providers?{self._query(pairs)}", version)
+        return WireRequest("GET", f"/resource_providers?{self._query(pairs)}", version)
 
     def _constraints(self, version: int, suffix: str) -> list[tuple[str, str]]:
         rng, pairs = self._rng, []

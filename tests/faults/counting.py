@@ -10,13 +10,13 @@ from collections.abc import Iterator
 
 from tests.faults.lines import Line, line_to
 from tests.faults.load import make_providers
-from tests.servers import Server
+from tests.servers import ServerProcess
 
 
 class Counting(threading.Thread):
     """Writes numbers through one server, one after the other, as the name of a provider."""
 
-    def __init__(self, server: Server, provider: str) -> None:
+    def __init__(self, server: ServerProcess, provider: str) -> None:
         super().__init__(daemon=True)
         self.line = Line(server)
         self.provider = provider
@@ -39,7 +39,7 @@ def name(provider: str, number: int) -> str:
 
 
 @contextlib.contextmanager
-def counting(server: Server, provider: str) -> Iterator[Counting]:
+def counting(server: ServerProcess, provider: str) -> Iterator[Counting]:
     thread = Counting(server, provider)
     with line_to(server) as line:
         make_providers(line, [provider], {})
@@ -52,7 +52,7 @@ def counting(server: Server, provider: str) -> Iterator[Counting]:
         thread.join(60)
 
 
-def assert_fresh(server: Server, counter: Counting) -> None:
+def assert_fresh(server: ServerProcess, counter: Counting) -> None:
     with line_to(server) as line:
         least = counter.acknowledged
         body = line("GET", f"/resource_providers/{counter.provider}")

@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from berth.engine.housekeeping import take_snapshot
+from berth.engine.snapshots import take_snapshot
 from berth.journal import open_journal, parse_address
-from tests.servers import Server, berth
+from tests.servers import ServerProcess, berth
 
 SOAK: Final = bool(os.environ.get("BERTH_SOAK"))
 """Whether to look for what is rare: everything ten times as often."""
@@ -29,7 +29,7 @@ def seeded() -> random.Random:
 
 
 @contextlib.contextmanager
-def fleet(directory: Path, urls: Sequence[str], *options: str) -> Iterator[list[Server]]:
+def fleet(directory: Path, urls: Sequence[str], *options: str) -> Iterator[list[ServerProcess]]:
     """A server for each URL; in the end those still running are stopped, and must stop in order."""
     servers = []
     for number, url in enumerate(urls):
@@ -47,7 +47,7 @@ def fleet(directory: Path, urls: Sequence[str], *options: str) -> Iterator[list[
             raise
         finally:
             running = [server for server in servers if server.process is not None]
-            statuses = list(pool.map(Server.stop, running))
+            statuses = list(pool.map(ServerProcess.stop, running))
     assert statuses == [0] * len(running)
 
 
@@ -57,6 +57,6 @@ def take_snapshot_of(database_url: str, keep_batches: int) -> None:
         take_snapshot(journal, time.time_ns(), keep_batches)
 
 
-def words_of(server: Server) -> str:
+def words_of(server: ServerProcess) -> str:
     """The last lines that are not about ordinary requests."""
     return "\n".join(server.complaints()[-20:])

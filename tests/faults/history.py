@@ -23,21 +23,21 @@ import msgspec
 CONFIGURATIONS_MAX: Final = 2_000_000
 
 
-class Entry(NamedTuple):
+class ConsumerState(NamedTuple):
     """How a consumer stands. It has a generation if it exists."""
 
     generation: int | None
     amount: int
 
 
-ABSENT: Final = Entry(None, 0)
+ABSENT: Final = ConsumerState(None, 0)
 
-State = tuple[Entry, ...]
+State = tuple[ConsumerState, ...]
 """By the number of the consumer."""
 
 
 Word = Literal["done", "conflict", "full", "absent"]
-Told = Word | Entry | int
+Answered = Word | ConsumerState | int
 """What an operation is answered."""
 
 
@@ -55,7 +55,7 @@ class Operation(msgspec.Struct, frozen=True):
     kind: Literal["claim", "delete", "read", "usage"]
     asked_ns: int
     answered_ns: int | None
-    answer: Told | None
+    answer: Answered | None
     consumer: int = 0
     generation: int | None = None
     amount: int = 0
@@ -69,7 +69,7 @@ class TooHard(Exception):
     """The memory is used up before there was a verdict."""
 
 
-class Provider(msgspec.Struct, frozen=True):
+class ProviderRules(msgspec.Struct, frozen=True):
     """The rules: what an operation does to the state, if its answer can be given there at all."""
 
     consumers: int
@@ -93,7 +93,7 @@ class Provider(msgspec.Struct, frozen=True):
             case "usage":
                 return state if operation.answer == _used(state) else None
 
-    def _claim(self, state: State, entry: Entry, operation: Operation) -> State | None:
+    def _claim(self, state: State, entry: ConsumerState, operation: Operation) -> State | None:
         if entry.generation != operation.generation:
             return state if operation.answer == "conflict" else None
         if operation.answer == "full" and self.capacity is None:
@@ -102,7 +102,7 @@ class Provider(msgspec.Struct, frozen=True):
             return state if operation.answer == "full" else None
         if not _is_done(operation):
             return None
-        return _with(state, operation.consumer, Entry((entry.generation or 0) + 1, operation.amount))
+        return _with(state, operation.consumer, ConsumerState((entry.generation or 0) + 1, operation.amount))
 
 
 def _is_done(operation: Operation) -> bool:
@@ -114,13 +114,13 @@ def _used(state: State) -> int:
     return sum(entry.amount for entry in state)
 
 
-def _with(state: State, number: int, entry: Entry) -> State:
+def _with(state: State, number: int, entry: ConsumerState) -> State:
     return (*state[:number], entry, *state[number + 1 :])
 
 
 def check_provider(history: Sequence[Operation], consumers: int, capacity: int) -> None:
     """All operations on one provider and its consumers, together."""
-    check(history, Provider(consumers, capacity))
+    check(history, ProviderRules(consumers, capacity))
 
 
 def check_consumer(history: Sequence[Operation], consumer: int) -> None:
@@ -130,21 +130,21 @@ def check_consumer(history: Sequence[Operation], consumer: int) -> None:
         for operation in history
         if operation.consumer == consumer and operation.kind != "usage"
     ]
-    check(own, Provider(1, None))
+    check(own, ProviderRules(1, None))
 
 
 def check(
-    history: Sequence[Operation], rules: Provider, configurations_max: int = CONFIGURATIONS_MAX
+    history: Sequence[Operation], rules: ProviderRules, configurations_max: int = CONFIGURATIONS_MAX
 ) -> None:
     """``Violation`` if no order explains the history."""
-    _Search(history, rules, configurations_max).run()
+    _HistorySearch(history, rules, configurations_max).run()
 
 
-class _Search:
+class _HistorySearch:
     """Moments stand in a list linked both ways: an operation that is taken is unlinked, and linked again, in
     the reverse order, when it is given back."""
 
-    def __init__(self, history: Sequence[Operation], rules: Provider, configurations_max: int) -> None:
+    def __init__(self, history: Sequence[Operation], rules: ProviderRules, configurations_max: int) -> None:
         self._history = history
         self._rules = rules
         self._configurations_max = configurations_max

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from tests.placement import Answer, Placement
-from tests.servers import Server
+from tests.placement import PlacementAnswer, PlacementClient
+from tests.servers import ServerProcess
 
 LOST: Final = (OSError, http.client.HTTPException)
 """What a client sees when nobody answers: whether its request was carried out, it does not know."""
@@ -26,13 +26,13 @@ TIMEOUT_S: Final = 60
 CONNECTIONS_MAX: Final = 100
 
 
-class Line(Placement):
+class Line(PlacementClient):
     """One connection to a server; not to be shared between threads."""
 
-    def __init__(self, server: Server, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, server: ServerProcess, timeout_s: float = TIMEOUT_S) -> None:
         super().__init__(server.url, "1.39", timeout_s)
 
-    def ask(self, method: str, path: str, body: object = None) -> Answer:
+    def ask(self, method: str, path: str, body: object = None) -> PlacementAnswer:
         headers = {
             "x-auth-token": "admin",
             "accept": "application/json",
@@ -44,7 +44,7 @@ class Line(Placement):
         text = response.read()
         if response.status == UNAVAILABLE:
             assert response.headers["retry-after"] is not None, f"{method} {path}: 503 without Retry-After"
-        return Answer(response.status, json.loads(text) if text else None)
+        return PlacementAnswer(response.status, json.loads(text) if text else None)
 
     def worker(self) -> int:
         """The process at the other end."""
@@ -54,7 +54,7 @@ class Line(Placement):
         return _holder(f"socket:[{inode}]")
 
 
-def lines_to_all_workers(server: Server, workers: int) -> list[Line]:
+def lines_to_all_workers(server: ServerProcess, workers: int) -> list[Line]:
     """A line to each worker of a server. The kernel spreads connections at random, so many are tried."""
     lines: dict[int, Line] = {}
     for _ in range(CONNECTIONS_MAX):
@@ -67,18 +67,18 @@ def lines_to_all_workers(server: Server, workers: int) -> list[Line]:
 
 
 @contextlib.contextmanager
-def line_to(server: Server, timeout_s: float = TIMEOUT_S) -> Iterator[Line]:
+def line_to(server: ServerProcess, timeout_s: float = TIMEOUT_S) -> Iterator[Line]:
     with contextlib.closing(Line(server, timeout_s)) as line:
         yield line
 
 
-def worker_of(server: Server) -> int:
+def worker_of(server: ServerProcess) -> int:
     """The process that answers, of a server with one worker."""
     with line_to(server) as line:
         return line.worker()
 
 
-def kill_worker(server: Server, worker: int) -> None:
+def kill_worker(server: ServerProcess, worker: int) -> None:
     """Kill the one worker of a server, and wait until the one that replaces it answers."""
     os.kill(worker, signal.SIGKILL)
     end_s = time.monotonic() + TIMEOUT_S

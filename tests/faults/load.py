@@ -1,7 +1,7 @@
 """Clients that claim, move and release at random while the servers, or what they stand on, fail.
 
-Policy: each client keeps books (``tests.crash.books``) on consumers that only it writes. As long as all is
-well every answer is foreseeable, and so is every read, through whichever server. When an answer does not
+Policy: each client keeps a record (``tests.crash.holdings``) of consumers that only it writes. As long as all
+is well every answer is foreseeable, and so is every read, through whichever server. When an answer does not
 come, or is a 503, the truth is one of two. To learn which, the client first makes a write of its own that is
 acknowledged: that write takes the next index of the journal, and a late append of the lost request, which
 waits for the same index, can never get in. Then it reads, and what it reads is final.
@@ -15,10 +15,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from tests.crash.books import Books, Held, standing_from
+from tests.crash.holdings import ClientRecord, Held, holdings_from
 from tests.faults.lines import LOST, UNAVAILABLE, Line, line_to
-from tests.placement import Answer
-from tests.servers import Server
+from tests.placement import PlacementAnswer
+from tests.servers import ServerProcess
 
 CAPACITY: Final = {"VCPU": 24, "MEMORY_MB": 4096}
 """So little that claims collide: a good part of them is refused."""
@@ -36,11 +36,16 @@ class Unknown(Exception):
     """No answer, or one that does not say whether the request was carried out."""
 
 
-class Client(threading.Thread):
-    """One client and its books. It has a server it prefers, and leaves it for a while when that fails."""
+class LoadClient(threading.Thread):
+    """One client and its record. It has a server it prefers, and leaves it for a while when that fails."""
 
     def __init__(
-        self, servers: Sequence[Server], home: int, providers: list[str], fence: str, dice: random.Random
+        self,
+        servers: Sequence[ServerProcess],
+        home: int,
+        providers: list[str],
+        fence: str,
+        dice: random.Random,
     ) -> None:
         super().__init__(daemon=True)
         self.servers = servers
@@ -48,7 +53,7 @@ class Client(threading.Thread):
         self.providers = providers
         self.fence = fence
         self.dice = dice
-        self.books = Books([_uuid(dice) for _ in range(CONSUMERS)])
+        self.record = ClientRecord([_uuid(dice) for _ in range(CONSUMERS)])
         self.lines: dict[int, Line] = {}
         self.acknowledged: Counter[int] = Counter()
         """Writes acknowledged, by the number of the server."""
@@ -73,9 +78,9 @@ class Client(threading.Thread):
 
     def _do_something(self) -> None:
         kind = self.dice.choices(("claim", "delete", "several", "move", "read"), (5, 2, 2, 2, 4))[0]
-        consumers = self.dice.sample(sorted(self.books.acknowledged), 3)
+        consumers = self.dice.sample(sorted(self.record.acknowledged), 3)
         first, second, _ = consumers
-        held = self.books.acknowledged[first].held
+        held = self.record.acknowledged[first].held
         if kind == "read":
             self._read(first)
         elif kind == "move" and held:
@@ -103,15 +108,15 @@ class Client(threading.Thread):
         except Unknown:
             return
         assert answer.status == 200, answer
-        found = standing_from(answer.body)
-        expected = self.books.acknowledged[consumer]
+        found = holdings_from(answer.body)
+        expected = self.record.acknowledged[consumer]
         assert found == expected, f"{consumer} through server {number}: found {found}, expected {expected}"
         self.events["read"] += 1
 
     def _write(self, method: str, wanted: dict[str, Held]) -> None:
         (first, *_) = wanted
         bodies = {consumer: self._body(consumer, held) for consumer, held in wanted.items()}
-        self.books.ask(wanted)
+        self.record.ask(wanted)
         try:
             if method == "POST":
                 answer = self._ask(self.at, method, "/allocations", bodies)
@@ -122,23 +127,23 @@ class Client(threading.Thread):
             self._settle()
             return
         if answer.status == 204:
-            self.books.confirm()
+            self.record.confirm()
             self.acknowledged[self.at] += 1
         else:
             assert self._may_be_refused(first, method, answer), f"{method} {wanted}: {answer}"
-            self.books.refuse()
+            self.record.refuse()
             self.events["refused"] += 1
 
-    def _may_be_refused(self, consumer: str, method: str, answer: Answer) -> bool:
+    def _may_be_refused(self, consumer: str, method: str, answer: PlacementAnswer) -> bool:
         if method == "DELETE":
-            return answer.status == 404 and not self.books.acknowledged[consumer].held
+            return answer.status == 404 and not self.record.acknowledged[consumer].held
         return answer.status == 409 and "Unable to allocate inventory" in str(answer.body)
 
     def _body(self, consumer: str, held: Held) -> dict[str, object]:
-        generation = self.books.acknowledged[consumer].generation
+        generation = self.record.acknowledged[consumer].generation
         return claim_body(held, generation)
 
-    def _ask(self, number: int, method: str, path: str, body: object = None) -> Answer:
+    def _ask(self, number: int, method: str, path: str, body: object = None) -> PlacementAnswer:
         """The answer of a server; ``Unknown`` if there is none that says anything."""
         started_s = time.monotonic()
         try:
@@ -172,25 +177,25 @@ class Client(threading.Thread):
                 )
                 assert changed.status == 200, changed
                 found = {
-                    consumer: standing_from(self._ask(self.at, "GET", f"/allocations/{consumer}").body)
-                    for consumer in self.books.acknowledged
+                    consumer: holdings_from(self._ask(self.at, "GET", f"/allocations/{consumer}").body)
+                    for consumer in self.record.acknowledged
                 }
             except Unknown as unknown:
                 if time.monotonic() > deadline_s:
                     raise AssertionError(f"no server has recovered in {PATIENCE_S} s: {unknown}") from unknown
                 time.sleep(0.05)
                 continue
-            self.books.settle(found)
+            self.record.settle(found)
             return
 
 
-class Load:
+class ClientLoad:
     """Some clients over some servers.
 
     new --start--> running --stop--> quiet --start--> running ...
     """
 
-    def __init__(self, servers: Sequence[Server], clients: int, dice: random.Random) -> None:
+    def __init__(self, servers: Sequence[ServerProcess], clients: int, dice: random.Random) -> None:
         self.servers = servers
         self.providers = [_uuid(dice) for _ in range(PROVIDERS)]
         fences = [_uuid(dice) for _ in range(clients)]
@@ -198,7 +203,7 @@ class Load:
             make_providers(line, self.providers, CAPACITY)
             make_providers(line, fences, {})
         self.clients = [
-            Client(servers, number % len(servers), self.providers, fence, random.Random(dice.random()))
+            LoadClient(servers, number % len(servers), self.providers, fence, random.Random(dice.random()))
             for number, fence in enumerate(fences)
         ]
 
@@ -220,7 +225,7 @@ class Load:
         problems = [client.problem for client in self.clients if client.problem]
         assert not problems, "\n".join(problems)
 
-    def __enter__(self) -> "Load":
+    def __enter__(self) -> "ClientLoad":
         self.start()
         return self
 

@@ -11,7 +11,7 @@ import pytest
 from tests.databases.mariadb import MariaDB
 from tests.databases.postgresql import PostgreSQL
 from tests.faults.fleet import fleet, rounds, seeded
-from tests.faults.load import Load
+from tests.faults.load import ClientLoad
 from tests.faults.proxies import proxy_to
 from tests.faults.verdict import assert_books_right
 
@@ -33,7 +33,7 @@ def test_an_append_whose_answer_is_lost_is_neither_lost_nor_done_twice(
         cut_url = url.replace(f":{database.port}/", f":{proxy.port}/")
         # Two servers that collide, both over connections that break.
         with fleet(tmp_path, [cut_url] * 2) as servers:
-            load = Load(servers, CLIENTS, dice)
+            load = ClientLoad(servers, CLIENTS, dice)
             with load:
                 proxy.is_faulty = True
                 load.go_on(rounds(WRITES))

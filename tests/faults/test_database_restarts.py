@@ -15,9 +15,9 @@ from tests.databases.mariadb import MariaDB
 from tests.databases.postgresql import PostgreSQL
 from tests.faults.fleet import fleet, rounds, seeded
 from tests.faults.lines import UNAVAILABLE, line_to
-from tests.faults.load import CAPACITY, Load, make_providers
+from tests.faults.load import CAPACITY, ClientLoad, make_providers
 from tests.faults.verdict import assert_books_right
-from tests.servers import Server
+from tests.servers import ServerProcess
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
 
@@ -34,11 +34,11 @@ def check_restarts(
     start: Callable[[], None],
     *options: str,
     restarts: int = RESTARTS,
-) -> Load:
+) -> ClientLoad:
     """Load through two servers while the database goes and comes; the load, to look at what clients saw."""
     dice = seeded()
     with fleet(directory, [url] * 2, "--workers", str(WORKERS), *options) as servers:
-        load = Load(servers, CLIENTS, dice)
+        load = ClientLoad(servers, CLIENTS, dice)
         with load:
             for _ in range(rounds(restarts)):
                 load.go_on(dice.randint(50, 200))
@@ -55,7 +55,7 @@ def check_restarts(
 
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
-def test_postgresql_is_restarted(
+def test_a_restart_of_postgresql_loses_nothing(
     mode: str, postgresql: PostgreSQL, postgresql_url: str, tmp_path: Path
 ) -> None:
     assert mode in ("fast", "immediate")
@@ -73,7 +73,7 @@ def test_mariadb_is_killed_and_started_again(mariadb: MariaDB, mariadb_url: str,
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
-def test_a_long_outage_is_told_and_got_over(
+def test_a_long_outage_is_logged_and_survived(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     url = str(request.getfixturevalue(f"{kind}_url"))
@@ -123,12 +123,12 @@ def hanging(database: PostgreSQL | MariaDB) -> Iterator[None]:
             os.kill(pid, signal.SIGCONT)
 
 
-def test_a_database_that_hangs_is_told_and_got_over(
+def test_a_database_that_hangs_is_logged_and_survived(
     postgresql: PostgreSQL, postgresql_url: str, mariadb: MariaDB, mariadb_url: str, tmp_path: Path
 ) -> None:
     """Both at once, for it takes as long as a statement may take. The client waits for longer than that."""
 
-    def status(server: Server) -> int:
+    def status(server: ServerProcess) -> int:
         with line_to(server, timeout_s=30) as line:
             return line.ask("GET", "/resource_providers").status
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.books import Held
+from tests.crash.holdings import Held
 from tests.faults.fleet import fleet, rounds, seeded
 from tests.faults.lines import Line, lines_to_all_workers
 from tests.faults.load import claim_body, make_providers
-from tests.faults.verdict import assert_all_agree, standing_through
+from tests.faults.verdict import assert_all_agree, holdings_through
 
 pytestmark = [pytest.mark.http, pytest.mark.timeout(900)]
 
@@ -39,7 +39,7 @@ def test_a_write_through_one_server_is_seen_through_the_other_at_once(
 
 def claim_and_see(writer: Line, reader: Line, consumer: str, held: Held, generation: int) -> None:
     writer("PUT", f"/allocations/{consumer}", claim_body(held, generation or None))
-    seen = standing_through(reader, consumer)
+    seen = holdings_through(reader, consumer)
     assert (seen.generation, seen.held) == (generation + 1, held)
     ((provider, amounts),) = held.items()
     assert reader("GET", f"/resource_providers/{provider}/usages")["usages"] == amounts

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.databases.galera import Galera, Node
+from tests.databases.galera import Galera, GaleraNode
 from tests.faults.counting import assert_fresh, counting
 from tests.faults.fleet import fleet, seeded
 from tests.faults.lines import line_to
-from tests.faults.load import CAPACITY, Load, make_providers
+from tests.faults.load import CAPACITY, ClientLoad, make_providers
 from tests.faults.verdict import assert_all_agree, assert_books_right
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
@@ -26,11 +26,11 @@ def rotations(url: str) -> list[str]:
     return [f"{before}@{','.join(nodes[first:] + nodes[:first])}/{name}" for first in range(len(nodes))]
 
 
-def is_cut_off(node: Node) -> bool:
+def is_cut_off(node: GaleraNode) -> bool:
     return node.status()["cluster_status"] != "Primary"
 
 
-def all_go_on(load: Load) -> None:
+def all_go_on(load: ClientLoad) -> None:
     """Until each of the three servers has acknowledged some more."""
     for number in range(3):
         load.go_on(20, server=number)
@@ -39,7 +39,7 @@ def all_go_on(load: Load) -> None:
 def test_a_node_is_killed_and_comes_back(galera: Galera, galera_url: str, tmp_path: Path) -> None:
     dice = seeded()
     with fleet(tmp_path, rotations(galera_url)) as servers:
-        load = Load(servers, CLIENTS, dice)
+        load = ClientLoad(servers, CLIENTS, dice)
         with load:
             all_go_on(load)
             galera.kill_node(1)
@@ -53,7 +53,7 @@ def test_a_node_is_killed_and_comes_back(galera: Galera, galera_url: str, tmp_pa
 def test_a_node_is_cut_off_and_healed(galera: Galera, galera_url: str, tmp_path: Path) -> None:
     dice = seeded()
     with fleet(tmp_path, rotations(galera_url)) as servers:
-        load = Load(servers, CLIENTS, dice)
+        load = ClientLoad(servers, CLIENTS, dice)
         with load:
             all_go_on(load)
             # From now on the node's clients still reach it, and it does not know yet that it is alone.

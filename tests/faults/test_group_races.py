@@ -21,7 +21,7 @@ from berth.view import View
 from tests.faults.fleet import fleet, rounds, seeded
 from tests.faults.lines import LOST, UNAVAILABLE, kill_worker, line_to, worker_of
 from tests.faults.load import claim_body, make_providers
-from tests.servers import Server
+from tests.servers import ServerProcess
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
 
@@ -39,7 +39,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @contextlib.contextmanager
-def servers_on(url: str, directory: Path) -> Iterator[list[Server]]:
+def servers_on(url: str, directory: Path) -> Iterator[list[ServerProcess]]:
     """Two servers of two workers each; a file is for one server."""
     count, workers = (1, 3) if url.startswith("sqlite") else (2, 2)
     with fleet(directory, [url] * count, "--workers", str(workers)) as servers:
@@ -49,7 +49,9 @@ def servers_on(url: str, directory: Path) -> Iterator[list[Server]]:
 class Crowd:
     """Hosts, and a group whose members all want one of them."""
 
-    def __init__(self, servers: Sequence[Server], hosts: int, members: int, rule: dict[str, object]) -> None:
+    def __init__(
+        self, servers: Sequence[ServerProcess], hosts: int, members: int, rule: dict[str, object]
+    ) -> None:
         self.servers = servers
         self.hosts = [str(uuid.uuid4()) for _ in range(hosts)]
         self.members = [str(uuid.uuid4()) for _ in range(members)]
@@ -73,7 +75,7 @@ class Crowd:
                 return host
         return None
 
-    def _claim_on(self, host: str, member: str, dice: random.Random, server: Server) -> bool:
+    def _claim_on(self, host: str, member: str, dice: random.Random, server: ServerProcess) -> bool:
         """Whether the member got the host; asked again, of any server, for as long as nobody says."""
         for _ in range(ATTEMPTS):
             try:

@@ -6,10 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from tests.faults.history import (
-    Entry,
+    Answered,
+    ConsumerState,
     Operation,
-    Provider,
-    Told,
+    ProviderRules,
     TooHard,
     Violation,
     Word,
@@ -39,7 +39,7 @@ def delete(asked: int, answered: int | None, answer: Word | None, consumer: int 
 
 
 def read(asked: int, answered: int, generation: int | None, amount: int, consumer: int = 0) -> Operation:
-    return Operation("read", asked, answered, Entry(generation, amount), consumer)
+    return Operation("read", asked, answered, ConsumerState(generation, amount), consumer)
 
 
 def usage(asked: int, answered: int, amount: int) -> Operation:
@@ -177,13 +177,13 @@ def test_a_history_that_is_too_hard_is_not_judged() -> None:
     together = [claim(1, 100, "done", None, 1, consumer=number) for number in range(12)]
     impossible = [*together, usage(101, 102, 5)]
     with pytest.raises(TooHard):
-        check(impossible, Provider(12, None), configurations_max=1000)
+        check(impossible, ProviderRules(12, None), configurations_max=1000)
 
 
 def made_up(dice: random.Random, operations: int, clients: int) -> list[Operation]:
     """What clients would see of a provider that does one thing after the other: each operation happens at its
     number, is asked some time before and answered some time after, and some answers are lost."""
-    rules = Provider(3, CAPACITY)
+    rules = ProviderRules(3, CAPACITY)
     state = rules.start
     history: list[Operation] = []
     free_at = [0] * clients
@@ -201,7 +201,7 @@ def made_up(dice: random.Random, operations: int, clients: int) -> list[Operatio
             Operation("usage", asked, None, None),
         ][dice.randrange(4)]
         used = sum(entry.amount for entry in state)
-        answers: list[Told] = ["done", "conflict", "full", "absent", state[consumer], used]
+        answers: list[Answered] = ["done", "conflict", "full", "absent", state[consumer], used]
         steps = (
             (done, rules.step(state, done))
             for done in (replace(wanted, answered_ns=answered, answer=answer) for answer in answers)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.faults.fleet import fleet, rounds, seeded, take_snapshot_of
 from tests.faults.lines import kill_worker, worker_of
-from tests.faults.load import Load
+from tests.faults.load import ClientLoad
 from tests.faults.verdict import assert_books_right
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
@@ -24,7 +24,7 @@ def test_a_killed_worker_takes_nothing_with_it(
     url = str(request.getfixturevalue(f"{kind}_url"))
     dice = seeded()
     with fleet(tmp_path, [url] * SERVERS) as servers:
-        load = Load(servers, CLIENTS, dice)
+        load = ClientLoad(servers, CLIENTS, dice)
         with load:
             for number in range(rounds(KILLS)):
                 if number % 2:

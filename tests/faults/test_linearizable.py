@@ -15,12 +15,12 @@ import msgspec
 import pytest
 
 from tests.faults.fleet import fleet, rounds, seeded
-from tests.faults.history import Entry, Operation, Told, check_consumer, check_provider
+from tests.faults.history import Answered, ConsumerState, Operation, check_consumer, check_provider
 from tests.faults.lines import LOST, UNAVAILABLE, Line, kill_worker, line_to, worker_of
 from tests.faults.load import claim_body, make_providers
 from tests.faults.verdict import assert_all_agree, assert_sums
-from tests.placement import Answer
-from tests.servers import Server
+from tests.placement import PlacementAnswer
+from tests.servers import ServerProcess
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
 
@@ -34,11 +34,11 @@ OPERATIONS = 150
 """Of all clients, before and after each kill, at least."""
 
 
-class Recorder(threading.Thread):
-    """A client that writes down what it asks and what it is told, by provider."""
+class HistoryClient(threading.Thread):
+    """A client that writes down what it asks and what it is answered, by provider."""
 
     def __init__(
-        self, servers: list[Server], home: int, consumers: dict[str, list[str]], seed: float
+        self, servers: list[ServerProcess], home: int, consumers: dict[str, list[str]], seed: float
     ) -> None:
         super().__init__(daemon=True)
         self.servers = servers
@@ -72,30 +72,30 @@ class Recorder(threading.Thread):
             case "claim":
                 body = claim_body({provider: {"VCPU": amount}}, generation)
                 answer = self._ask("PUT", f"/allocations/{consumer}", body)
-                told = None if answer is None else _told_of_claim(answer)
-                operation = Operation("claim", asked_ns, None, told, number, generation, amount)
+                answered = None if answer is None else _read_claim_answer(answer)
+                operation = Operation("claim", asked_ns, None, answered, number, generation, amount)
             case "delete":
                 answer = self._ask("DELETE", f"/allocations/{consumer}")
-                told = None if answer is None else _told_of_delete(answer)
-                operation = Operation("delete", asked_ns, None, told, number)
+                answered = None if answer is None else _read_delete_answer(answer)
+                operation = Operation("delete", asked_ns, None, answered, number)
             case "read":
                 answer = self._ask("GET", f"/allocations/{consumer}")
-                told = None if answer is None else _told_of_read(answer, provider)
-                operation = Operation("read", asked_ns, None, told, number)
+                answered = None if answer is None else _read_holdings(answer, provider)
+                operation = Operation("read", asked_ns, None, answered, number)
             case _:
                 answer = self._ask("GET", f"/resource_providers/{provider}/usages")
-                told = None if answer is None else int(answer.body["usages"]["VCPU"])
-                operation = Operation("usage", asked_ns, None, told)
-        if told is not None:
+                answered = None if answer is None else int(answer.body["usages"]["VCPU"])
+                operation = Operation("usage", asked_ns, None, answered)
+        if answered is not None:
             operation = msgspec.structs.replace(operation, answered_ns=time.monotonic_ns())
             self._learn(consumer, operation)
         elif kind in ("read", "usage"):
-            return  # what was neither told nor could change anything says nothing
+            return  # what was neither answered nor could change anything says nothing
         self.histories[provider].append(operation)
 
     def _learn(self, consumer: str, operation: Operation) -> None:
         match operation.answer:
-            case Entry(generation, _):
+            case ConsumerState(generation, _):
                 self.known[consumer] = generation
             case "done":
                 is_claim = operation.kind == "claim"
@@ -103,7 +103,7 @@ class Recorder(threading.Thread):
             case "absent":
                 self.known[consumer] = None
 
-    def _ask(self, method: str, path: str, body: object = None) -> Answer | None:
+    def _ask(self, method: str, path: str, body: object = None) -> PlacementAnswer | None:
         """None if nobody knows whether it was done."""
         try:
             if self.line is None:
@@ -121,7 +121,7 @@ class Recorder(threading.Thread):
         self.line = None
 
 
-def _told_of_claim(answer: Answer) -> Told:
+def _read_claim_answer(answer: PlacementAnswer) -> Answered:
     if answer.status == 204:
         return "done"
     assert answer.status == 409, answer
@@ -131,29 +131,29 @@ def _told_of_claim(answer: Answer) -> Told:
     return "conflict"
 
 
-def _told_of_delete(answer: Answer) -> Told:
+def _read_delete_answer(answer: PlacementAnswer) -> Answered:
     assert answer.status in (204, 404), answer
     return "done" if answer.status == 204 else "absent"
 
 
-def _told_of_read(answer: Answer, provider: str) -> Told:
+def _read_holdings(answer: PlacementAnswer, provider: str) -> Answered:
     assert answer.status == 200, answer
     held = answer.body["allocations"]
     if not held:
-        return Entry(None, 0)
-    return Entry(answer.body["consumer_generation"], held[provider]["resources"]["VCPU"])
+        return ConsumerState(None, 0)
+    return ConsumerState(answer.body["consumer_generation"], held[provider]["resources"]["VCPU"])
 
 
-def go_on(recorders: list[Recorder], operations: int) -> None:
+def go_on(clients: list[HistoryClient], operations: int) -> None:
     """Wait until so many more operations are recorded."""
 
     def recorded() -> int:
-        return sum(len(history) for recorder in recorders for history in recorder.histories.values())
+        return sum(len(history) for client in clients for history in client.histories.values())
 
     goal = recorded() + operations
     deadline_s = time.monotonic() + 60
     while recorded() < goal:
-        assert [recorder.problem for recorder in recorders if recorder.problem] == []
+        assert [client.problem for client in clients if client.problem] == []
         assert time.monotonic() < deadline_s, f"no {operations} operations in 60 s"
         time.sleep(0.01)
 
@@ -165,30 +165,30 @@ def test_answers_of_servers_that_die_are_explained_by_one_order(postgresql_url: 
     with fleet(tmp_path, [postgresql_url] * 2) as servers:
         with line_to(servers[0]) as line:
             make_providers(line, list(consumers), {"VCPU": CAPACITY})
-        recorders = [Recorder(servers, number % 2, consumers, dice.random()) for number in range(CLIENTS)]
-        for recorder in recorders:
-            recorder.start()
-        go_on(recorders, OPERATIONS)
+        clients = [HistoryClient(servers, number % 2, consumers, dice.random()) for number in range(CLIENTS)]
+        for client in clients:
+            client.start()
+        go_on(clients, OPERATIONS)
         for _ in range(rounds(KILLS)):
             server = dice.choice(servers)
             worker = worker_of(server)
-            go_on(recorders, dice.randint(1, 30))
+            go_on(clients, dice.randint(1, 30))
             kill_worker(server, worker)
-            go_on(recorders, OPERATIONS)
+            go_on(clients, OPERATIONS)
             server.kill()
-            go_on(recorders, OPERATIONS)
+            go_on(clients, OPERATIONS)
             server.start()
-            go_on(recorders, OPERATIONS)
-        for recorder in recorders:
-            recorder.ending.set()
-        for recorder in recorders:
-            recorder.join(60)
-        assert [recorder.problem for recorder in recorders if recorder.problem] == []
+            go_on(clients, OPERATIONS)
+        for client in clients:
+            client.ending.set()
+        for client in clients:
+            client.join(60)
+        assert [client.problem for client in clients if client.problem] == []
         state = assert_all_agree(servers, postgresql_url)
         assert_sums(state, consumers, {"VCPU": CAPACITY})
     seen: Counter[str] = Counter()
     for number, provider in enumerate(consumers):
-        history = [operation for recorder in recorders for operation in recorder.histories[provider]]
+        history = [operation for client in clients for operation in client.histories[provider]]
         (tmp_path / f"history-{number}.json").write_bytes(msgspec.json.encode(history))
         print(f"{len(history)} operations are kept in {tmp_path / f'history-{number}.json'}")
         seen.update(f"{operation.kind} {_word(operation.answer)}" for operation in history)
@@ -197,12 +197,17 @@ def test_answers_of_servers_that_die_are_explained_by_one_order(postgresql_url: 
         check_provider(history, CONSUMERS, CAPACITY)
     print(seen)
     # Without these the test would have shown little.
-    assert {"claim done", "claim conflict", "claim full", "delete done", "read told", "usage told"} <= set(
-        seen
-    )
+    assert {
+        "claim done",
+        "claim conflict",
+        "claim full",
+        "delete done",
+        "read answered",
+        "usage answered",
+    } <= set(seen)
 
 
-def _word(answer: Told | None) -> str:
+def _word(answer: Answered | None) -> str:
     if answer is None:
         return "lost"
-    return answer if isinstance(answer, str) else "told"
+    return answer if isinstance(answer, str) else "answered"

@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.crash.books import Standing
+from tests.crash.holdings import Holdings
 from tests.faults.fleet import SOAK, fleet
 from tests.faults.lines import UNAVAILABLE, line_to, resident_bytes, worker_of
 from tests.faults.load import claim_body, make_providers
 from tests.faults.verdict import assert_all_agree, assert_sums
-from tests.servers import HOST, Server
+from tests.servers import HOST, ServerProcess
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
 
@@ -41,8 +41,8 @@ class Seen(NamedTuple):
     """That accepted writes took."""
 
 
-async def write_on(server: Server, provider: str, consumer: str, until_s: float) -> Seen:
-    """Claim again and again on one connection, with the generation that must be right."""
+async def write_on(server: ServerProcess, provider: str, consumer: str, until_s: float) -> Seen:
+    """Claim repeatedly on one connection, with the generation that must be right."""
     reader, writer = await asyncio.open_connection(HOST, server.port)
     accepted = refused = 0
     seconds = []
@@ -86,7 +86,7 @@ async def answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], str
 
 
 async def overload(
-    server: Server, provider: str, consumers: list[str], watched: int
+    server: ServerProcess, provider: str, consumers: list[str], watched: int
 ) -> tuple[list[Seen], int]:
     """All connections at once; what they saw, and the most memory that the worker had meanwhile."""
     until_s = time.monotonic() + SECONDS
@@ -107,7 +107,7 @@ async def overload(
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_more_than_the_queue_holds_is_refused_and_the_rest_is_right(
+async def test_more_than_the_queue_holds_is_refused_and_the_rest_is_right(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     url = (
@@ -123,7 +123,7 @@ def test_more_than_the_queue_holds_is_refused_and_the_rest_is_right(
             make_providers(line, [provider], CAPACITY)
         worker = worker_of(server)
         before = resident_bytes(worker)
-        seen, largest = asyncio.run(overload(server, provider, consumers, worker))
+        seen, largest = await overload(server, provider, consumers, worker)
         accepted, refused = sum(one.accepted for one in seen), sum(one.refused for one in seen)
         times_ms = [1000 * seconds for one in seen for seconds in one.seconds]
         p99_ms = statistics.quantiles(times_ms, n=100)[98]
@@ -139,9 +139,9 @@ def test_more_than_the_queue_holds_is_refused_and_the_rest_is_right(
             assert line.ask("PUT", f"/allocations/{extra}", body).status == 204
         state = assert_all_agree(servers, url)
     expected = {
-        consumer: Standing(one.accepted, {provider: {"VCPU": (one.accepted - 1) % 10 + 1}})
+        consumer: Holdings(one.accepted, {provider: {"VCPU": (one.accepted - 1) % 10 + 1}})
         for consumer, one in zip(consumers, seen, strict=True)
         if one.accepted
     }
-    assert state.consumers == expected | {extra: Standing(1, {provider: {"VCPU": 1}})}
+    assert state.consumers == expected | {extra: Holdings(1, {provider: {"VCPU": 1}})}
     assert_sums(state, [provider], CAPACITY)

@@ -15,9 +15,9 @@ import pytest
 from tests.databases.standby import Pair
 from tests.faults.fleet import fleet, seeded
 from tests.faults.lines import UNAVAILABLE, Line, lines_to_all_workers
-from tests.faults.load import Load, claim_body
+from tests.faults.load import ClientLoad, claim_body
 from tests.faults.verdict import assert_books_right
-from tests.servers import Server
+from tests.servers import ServerProcess
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
 
@@ -42,7 +42,7 @@ def check_outage(line: Line, provider: str) -> None:
     assert line.ask("GET", "/healthz").status == 200
 
 
-def check_outages(server: Server, provider: str, reason: str) -> None:
+def check_outages(server: ServerProcess, provider: str, reason: str) -> None:
     """Of all workers at once, for each waits a while before it refuses. The log has the reason."""
     before = len(server.log)
     lines = lines_to_all_workers(server, WORKERS)
@@ -54,7 +54,7 @@ def check_outages(server: Server, provider: str, reason: str) -> None:
     assert reason in server.log[before:]
 
 
-def see_all_workers(server: Server) -> None:
+def see_all_workers(server: ServerProcess) -> None:
     """Have each worker answer once. One that slept through a promotion has not seen it."""
     for line in lines_to_all_workers(server, WORKERS):
         with contextlib.closing(line):
@@ -65,7 +65,7 @@ def test_the_standby_takes_over_and_later_gives_back(pair: Pair, tmp_path: Path)
     """The second time the first host of the URL is the standby, and is passed over until it is promoted."""
     dice = seeded()
     with fleet(tmp_path, [pair.url], *IMPATIENT) as servers:
-        load = Load(servers, CLIENTS, dice)
+        load = ClientLoad(servers, CLIENTS, dice)
         with load:
             load.go_on(dice.randint(50, 200))
             for _ in pair.nodes:
@@ -84,7 +84,7 @@ def test_the_standby_takes_over_and_later_gives_back(pair: Pair, tmp_path: Path)
 def test_a_standby_that_takes_over_at_once_is_not_noticed(pair: Pair, tmp_path: Path) -> None:
     dice = seeded()
     with fleet(tmp_path, [pair.url] * 2, *PATIENT) as servers:
-        load = Load(servers, CLIENTS, dice)
+        load = ClientLoad(servers, CLIENTS, dice)
         with load:
             load.go_on(dice.randint(50, 200))
             pair.lose_primary()
@@ -101,7 +101,7 @@ def test_a_primary_that_was_replaced_comes_back_and_is_passed_over(pair: Pair, t
     """It has not been told, and takes itself for the primary. In the URL it is still the first."""
     dice = seeded()
     with fleet(tmp_path, [pair.url], *IMPATIENT) as servers:
-        load = Load(servers, CLIENTS, dice)
+        load = ClientLoad(servers, CLIENTS, dice)
         with load:
             load.go_on(50)
             pair.lose_primary()
@@ -127,7 +127,7 @@ def test_nothing_is_acknowledged_that_the_standby_lacks(pair: Pair, tmp_path: Pa
     """
     dice = seeded()
     with fleet(tmp_path, [pair.url], *IMPATIENT) as servers:
-        load = Load(servers, CLIENTS, dice)
+        load = ClientLoad(servers, CLIENTS, dice)
         with load:
             load.go_on(dice.randint(50, 200))
             pair.standby.kill()

@@ -21,9 +21,9 @@ from tests.databases.postgresql import PostgreSQL
 from tests.databases.processes import scratch
 from tests.faults.fleet import fleet, seeded
 from tests.faults.lines import UNAVAILABLE, Line, line_to, lines_to_all_workers
-from tests.faults.load import Load, claim_body, make_providers
-from tests.faults.verdict import assert_books_right, standing_through
-from tests.servers import Server
+from tests.faults.load import ClientLoad, claim_body, make_providers
+from tests.faults.verdict import assert_books_right, holdings_through
+from tests.servers import ServerProcess
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
 
@@ -70,9 +70,9 @@ def check_refusal(lines: list[Line], generation: int, times: int) -> int:
             status, words = claim(line, generation)
             assert status == UNAVAILABLE
             assert "The database refuses writes" in words
-            standing = standing_through(line, CONSUMER)
-            assert standing.generation == generation
-            assert standing.held == {PROVIDER: {"VCPU": generation}}
+            holdings = holdings_through(line, CONSUMER)
+            assert holdings.generation == generation
+            assert holdings.held == {PROVIDER: {"VCPU": generation}}
             assert line("GET", f"/resource_providers/{PROVIDER}/usages")["usages"] == {"VCPU": generation}
         assert line.ask("GET", "/healthz").status == 200
     return generation
@@ -89,7 +89,7 @@ def check_recovery(lines: list[Line], generation: int) -> int:
             time.sleep(0.1)
             status, words = claim(line, generation)
         generation += 1
-        assert all(standing_through(other, CONSUMER).generation == generation for other in lines)
+        assert all(holdings_through(other, CONSUMER).generation == generation for other in lines)
     return generation
 
 
@@ -108,7 +108,7 @@ def check_refusal_under_load(
     # A refusal does not wait for the end of an outage: it is none.
     options = ("--workers", str(workers), "--database-outage-seconds", "2")
     with fleet(directory, [url], *options) as servers:
-        load = Load(servers, CLIENTS, dice)
+        load = ClientLoad(servers, CLIENTS, dice)
         lines = lines_to_all_workers(servers[0], workers)
         make_providers(lines[0], [PROVIDER], {"VCPU": 1_000_000})
         with load:
@@ -169,7 +169,7 @@ def check_full_disk(directory: Path, disk: Path, url: str, workers: int, reason:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_full_disk(workers: int, tmp_path: Path) -> None:
+def test_a_full_disk_refuses_writes(workers: int, tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
         check_full_disk(tmp_path, disk, f"sqlite:///{disk / 'berth.db'}", workers, "full")
 
@@ -244,9 +244,9 @@ def test_postgresql_that_is_read_only(
 
 
 class Insisting(threading.Thread):
-    """Writes again and again, and is refused each time."""
+    """Writes repeatedly, and is refused each time."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: ServerProcess) -> None:
         super().__init__(daemon=True)
         self.server = server
         self.refusals = 0
@@ -275,7 +275,7 @@ def test_a_read_is_not_held_up_by_writes_that_are_refused(
             waited = []
             for _ in range(READS):
                 before = sum(writer.refusals for writer in writers)
-                assert standing_through(line, CONSUMER).generation == 1
+                assert holdings_through(line, CONSUMER).generation == 1
                 waited.append(sum(writer.refusals for writer in writers) - before)
         finally:
             for writer in writers:

@@ -17,9 +17,9 @@ import pytest
 from tests.faults.counting import Counting, assert_fresh, counting
 from tests.faults.fleet import fleet, rounds, seeded, take_snapshot_of
 from tests.faults.lines import worker_of
-from tests.faults.load import Load
+from tests.faults.load import ClientLoad
 from tests.faults.verdict import assert_books_right
-from tests.servers import Server
+from tests.servers import ServerProcess
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
 
@@ -32,7 +32,7 @@ LONG_S = 11
 
 
 def ask_while_stopped(
-    pool: ThreadPoolExecutor, server: Server, counter: Counting, seconds: float
+    pool: ThreadPoolExecutor, server: ServerProcess, counter: Counting, seconds: float
 ) -> list[Future[None]]:
     """Stop the server's worker, and send it reads while it sleeps and right after it has been woken."""
     worker = worker_of(server)
@@ -59,7 +59,7 @@ def test_a_worker_that_slept_does_not_answer_from_its_old_view(
     naps = [NAP_S] * (rounds(NAPS) // 2)
     with fleet(tmp_path, [url] * SERVERS) as servers:
         provider = str(uuid.uuid4())
-        load = Load(servers, CLIENTS, dice)
+        load = ClientLoad(servers, CLIENTS, dice)
         with load, counting(servers[0], provider) as counter, ThreadPoolExecutor(16) as pool:
             for seconds in (*naps, LONG_S, *naps):
                 load.go_on(5)
@@ -75,7 +75,7 @@ def test_a_worker_that_slept_longer_than_the_journal_is_kept_starts_over(
 ) -> None:
     dice = seeded()
     with fleet(tmp_path, [postgresql_url] * 2) as servers:
-        load = Load(servers, CLIENTS, dice)
+        load = ClientLoad(servers, CLIENTS, dice)
         with load, counting(servers[0], str(uuid.uuid4())) as counter:
             worker = worker_of(servers[1])
             for _ in range(rounds(2)):

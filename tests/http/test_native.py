@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.placement import Placement
-from tests.servers import HOST, Server, berth, running
+from tests.placement import PlacementClient
+from tests.servers import HOST, ServerProcess, berth, running
 
 pytestmark = pytest.mark.http
 
@@ -27,7 +27,7 @@ def uuid_of(number: int) -> str:
     return f"00000000-0000-0000-0000-{number:012}"
 
 
-def get(server: Server, path: str, **headers: str) -> tuple[http.client.HTTPResponse, bytes]:
+def get(server: ServerProcess, path: str, **headers: str) -> tuple[http.client.HTTPResponse, bytes]:
     connection = http.client.HTTPConnection(HOST, server.port, timeout=30)
     with contextlib.closing(connection):
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -36,19 +36,19 @@ def get(server: Server, path: str, **headers: str) -> tuple[http.client.HTTPResp
         return response, response.read()
 
 
-def get_json(server: Server, path: str) -> Any:
+def get_json(server: ServerProcess, path: str) -> Any:
     response, body = get(server, path)
     assert response.status == 200, body
     return json.loads(body)
 
 
 @contextlib.contextmanager
-def placement(server: Server) -> Iterator[Placement]:
-    with contextlib.closing(Placement(server.url)) as client:
+def placement(server: ServerProcess) -> Iterator[PlacementClient]:
+    with contextlib.closing(PlacementClient(server.url)) as client:
         yield client
 
 
-def make_host(client: Placement) -> str:
+def make_host(client: PlacementClient) -> str:
     provider = uuid_of(1)
     client("POST", "/resource_providers", {"name": "host", "uuid": provider})
     client(
@@ -59,7 +59,7 @@ def make_host(client: Placement) -> str:
     return provider
 
 
-def claim(client: Placement, number: int) -> None:
+def claim(client: PlacementClient, number: int) -> None:
     body = {
         "allocations": {uuid_of(1): {"resources": {"VCPU": 1}}},
         "project_id": "p",
@@ -73,7 +73,7 @@ def claim(client: Placement, number: int) -> None:
 class Listener:
     """Reads a stream in a thread of its own."""
 
-    def __init__(self, server: Server, path: str = "/berth/v1/events", **headers: str) -> None:
+    def __init__(self, server: ServerProcess, path: str = "/berth/v1/events", **headers: str) -> None:
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         self._http = http.client.HTTPConnection(HOST, server.port, timeout=60)
         self._http.connect()
@@ -160,7 +160,7 @@ def test_conditional_reads_whoever_answers(tmp_path: Path) -> None:
 # -- streams ------------------------------------------------------------------------------------
 
 
-def test_every_worker_tells_of_every_change(tmp_path: Path) -> None:
+def test_every_worker_streams_every_change(tmp_path: Path) -> None:
     with running(berth(tmp_path, "--workers", "2")) as server:
         listeners = [Listener(server, "/berth/v1/events?after=0") for _ in range(6)]
         with placement(server) as client:
@@ -200,7 +200,7 @@ def test_an_open_stream_does_not_keep_the_server(tmp_path: Path, number: signal.
         assert server.complaints() == []
 
 
-def has_room(server: Server) -> bool:
+def has_room(server: ServerProcess) -> bool:
     listener = Listener(server)
     listener.close()
     return listener.response.status == 200

@@ -13,7 +13,7 @@ from schemathesis.checks import CheckFunction
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
 from berth.api.native.routes import PREFIX, ROUTES
-from tests.servers import Server, berth, running
+from tests.servers import ServerProcess, berth, running
 
 pytestmark = pytest.mark.http
 
@@ -32,7 +32,7 @@ PROVIDER = "5a8f6d1e-4c1b-4c57-9d2b-0f1c2d3e4f50"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     directory: Path = tmp_path_factory.mktemp("openapi")
     tokens = directory / "tokens.toml"
     tokens.touch(mode=0o600)
@@ -42,7 +42,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-def fill(server: Server) -> None:
+def fill(server: ServerProcess) -> None:
     """Something of everything, so that answers are not all empty."""
     headers = {**TOKEN, "openstack-api-version": "placement 1.39"}
     with httpx.Client(base_url=server.url, headers=headers) as client:
@@ -81,7 +81,9 @@ FRAMING = frozenset(("connection", "content-length", "expect", "host", "te", "tr
 
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
-def test_the_server_does_what_it_says(server: Server, method: str, path: str, mode: GenerationMode) -> None:
+def test_the_server_does_what_it_says(
+    server: ServerProcess, method: str, path: str, mode: GenerationMode
+) -> None:
     schema = schemathesis.openapi.from_url(f"{server.url}/berth/v1/openapi.json", headers=TOKEN)
     operation = schema[path][method]
 

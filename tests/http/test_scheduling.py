@@ -11,8 +11,8 @@ import pytest
 
 from tests.faults.lines import Line, lines_to_all_workers
 from tests.faults.load import make_providers
-from tests.placement import Answer
-from tests.servers import Server, berth, running
+from tests.placement import PlacementAnswer
+from tests.servers import ServerProcess, berth, running
 from tests.unit.native.refused_schedules import REFUSED, REFUSED_GROUPS
 from tests.worlds import uuid_of
 
@@ -24,13 +24,13 @@ CLIENTS = 12
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
     with running(berth(tmp_path, "--workers", str(WORKERS))) as server:
         yield server
 
 
 @pytest.fixture
-def lines(server: Server) -> Iterator[list[Line]]:
+def lines(server: ServerProcess) -> Iterator[list[Line]]:
     """A line to each worker, and a fleet."""
     lines = lines_to_all_workers(server, WORKERS)
     make_providers(lines[0], HOSTS, {"VCPU": 8, "MEMORY_MB": 8192})
@@ -39,11 +39,11 @@ def lines(server: Server) -> Iterator[list[Line]]:
         line.close()
 
 
-def post(line: Line, path: str, body: object) -> Answer:
+def post(line: Line, path: str, body: object) -> PlacementAnswer:
     return line.ask("POST", f"/berth/v1/{path}", body)
 
 
-def refusal(answer: Answer) -> Any:
+def refusal(answer: PlacementAnswer) -> Any:
     [error] = answer.body["errors"]
     return error
 
@@ -62,16 +62,18 @@ def test_what_one_worker_plans_the_other_claims(lines: list[Line]) -> None:
     full = post(there, "schedule", {"resources": {"VCPU": 1}, "explain": True})
     assert (full.status, refusal(full)["code"]) == (409, "berth.no_fit")
     assert refusal(full)["explanation"]["fitting"] == 0
-    told = post(here, "explain", {"resources": {"VCPU": 1}, "hosts": [HOSTS[0]]})
-    assert told.body["explanation"]["hosts"][0]["fits"] is False
+    explained = post(here, "explain", {"resources": {"VCPU": 1}, "hosts": [HOSTS[0]]})
+    assert explained.body["explanation"]["hosts"][0]["fits"] is False
 
 
-def test_all_at_once_into_a_group_each_gets_a_host_of_its_own(server: Server, lines: list[Line]) -> None:
+def test_all_at_once_into_a_group_each_gets_a_host_of_its_own(
+    server: ServerProcess, lines: list[Line]
+) -> None:
     made = post(lines[0], "groups", {"group": {"name": "db", "policy": "anti-affinity"}})
     group = made.body["group"]["uuid"]
     gate = threading.Barrier(CLIENTS + 2)
 
-    def schedule(_: int) -> Answer:
+    def schedule(_: int) -> PlacementAnswer:
         line = Line(server)
         gate.wait(30)
         try:
@@ -103,7 +105,7 @@ def test_refusals_read_the_same_through_either_worker(lines: list[Line]) -> None
             assert words in refusal(answer)["detail"]
 
 
-def test_what_goes_against_what_there_is_is_refused_by_the_worker_that_was_not_told(
+def test_a_worker_refuses_what_conflicts_with_another_workers_write(
     lines: list[Line],
 ) -> None:
     here, there = lines

@@ -152,7 +152,7 @@ class Process:
                 if condition():
                     return
             time.sleep(0.02)
-        raise AssertionError(f"waited in vain; its output: {self.log}")
+        raise AssertionError(f"the condition did not come; its output: {self.log}")
 
     def end(self) -> int:
         self.popen.send_signal(signal.SIGTERM)
@@ -236,7 +236,7 @@ def test_a_kept_connection_does_not_hold_it_up(start: Callable[..., Process]) ->
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("startup", ["slow", "blocked"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_told_to_stop_while_it_starts(
+def test_a_stop_while_it_starts_ends_it(
     start: Callable[..., Process], workers: int, startup: str, number: signal.Signals
 ) -> None:
     server = start(workers, startup=startup)
@@ -246,7 +246,7 @@ def test_told_to_stop_while_it_starts(
     assert "killed" not in server.log
 
 
-def test_told_to_stop_at_any_moment_of_its_start(start: Callable[..., Process]) -> None:
+def test_a_stop_at_any_moment_of_its_start_ends_it(start: Callable[..., Process]) -> None:
     """Before its handlers are in place a signal ends it as it would any process; after that, it is heard."""
     for milliseconds in range(0, 1000, 100):
         server = start(2, startup="blocked")
@@ -256,7 +256,7 @@ def test_told_to_stop_at_any_moment_of_its_start(start: Callable[..., Process]) 
         assert "Traceback" not in server.log
 
 
-def test_a_terminal_tells_all_processes_at_once(start: Callable[..., Process]) -> None:
+def test_a_terminal_signals_all_processes_at_once(start: Callable[..., Process]) -> None:
     server = start(2)
     server.wait_for(lambda: server.log.count("opened") == 2)
     os.killpg(server.popen.pid, signal.SIGINT)
@@ -412,7 +412,7 @@ def test_an_orphan_ends_though_a_client_is_slow(start: Callable[..., Process], h
             time.sleep(0.1)
 
 
-def test_an_orphan_that_is_told_nothing_ends_by_its_own_deadline(start: Callable[..., Process]) -> None:
+def test_an_orphan_without_a_signal_ends_by_its_own_deadline(start: Callable[..., Process]) -> None:
     """Its application hangs at the end: only the kernel can end it."""
     server = start(startup="unheard")
     server.wait_until_up()
@@ -454,7 +454,9 @@ def test_a_failed_startup_ends_it(
 def test_next_to_no_files_are_refused(start: Callable[..., Process]) -> None:
     server = start(limit="ulimit -n 64;")
     assert server.popen.wait(20) == 1
-    assert server.log.startswith("cannot serve: the process may open 64 files, and it takes at least 147 to ")
+    assert server.log.startswith(
+        "cannot serve: the limit of open files is 64, and a server needs at least 147"
+    )
 
 
 def test_few_files_are_warned_of(start: Callable[..., Process]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.servers import HOST, Server, berth, running
+from tests.servers import HOST, ServerProcess, berth, running
 
 pytestmark = pytest.mark.http
 
@@ -24,7 +24,7 @@ COSTLY = {"resources": {"VCPU": 1}, "max_count": 1000, "alternates": 20, "projec
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     with running(berth(tmp_path_factory.mktemp("stalls"))) as server:
         for number in range(HOSTS):
             id = str(uuid.UUID(int=number + 1))
@@ -34,7 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-def call(server: Server, method: str, path: str, body: object = None) -> bytes:
+def call(server: ServerProcess, method: str, path: str, body: object = None) -> bytes:
     connection = http.client.HTTPConnection(HOST, server.port, timeout=60)
     connection.request(method, path, None if body is None else json.dumps(body), HEADERS)
     answer = connection.getresponse()
@@ -44,7 +44,7 @@ def call(server: Server, method: str, path: str, body: object = None) -> bytes:
     return text
 
 
-def send_costly(server: Server) -> socket.socket:
+def send_costly(server: ServerProcess) -> socket.socket:
     """The request on its way; the connection on which its answer will come."""
     body = json.dumps(COSTLY).encode()
     head = "".join(f"{name}: {value}\r\n" for name, value in HEADERS.items())
@@ -54,7 +54,7 @@ def send_costly(server: Server) -> socket.socket:
     return connection
 
 
-def children_of(server: Server) -> set[str]:
+def children_of(server: ServerProcess) -> set[str]:
     """The processes below the server's worker."""
     workers = _below(str(server.pid))
     return {child for worker in workers for child in _below(worker)}
@@ -64,7 +64,7 @@ def _below(pid: str) -> list[str]:
     return subprocess.run(["pgrep", "-P", pid], capture_output=True, text=True, check=False).stdout.split()
 
 
-def wait_until_children(server: Server, there: bool) -> None:
+def wait_until_children(server: ServerProcess, there: bool) -> None:
     deadline_s = time.monotonic() + 30
     while bool(children_of(server)) != there:
         assert time.monotonic() < deadline_s, "the children of the server did not come or go"
@@ -81,7 +81,7 @@ def has_come(connection: socket.socket) -> bool:
         connection.setblocking(True)
 
 
-def test_others_are_answered_before_a_costly_request_is(server: Server) -> None:
+def test_others_are_answered_before_a_costly_request_is(server: ServerProcess) -> None:
     with send_costly(server) as connection:
         wait_until_children(server, True)
         for path in ("/healthz", "/resource_providers", "/metrics"):
@@ -90,7 +90,7 @@ def test_others_are_answered_before_a_costly_request_is(server: Server) -> None:
         assert connection.recv(12) == b"HTTP/1.1 200"
 
 
-def test_the_work_ends_when_its_client_leaves(server: Server) -> None:
+def test_the_work_ends_when_its_client_leaves(server: ServerProcess) -> None:
     before = call(server, "GET", "/resource_providers")
     with send_costly(server):
         wait_until_children(server, True)

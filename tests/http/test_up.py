@@ -88,7 +88,7 @@ def test_no_secret_is_on_a_command_line_or_open_to_others(cloud: Cloud) -> None:
         assert stat.S_IMODE((cloud.data / name).stat().st_mode) == 0o600, name
 
 
-def test_a_cell_is_told_of_its_database_and_of_placement_and_nothing_else(cloud: Cloud) -> None:
+def test_a_cell_knows_its_database_and_placement_and_nothing_else(cloud: Cloud) -> None:
     ((number, words),) = ((n, words) for n, words in parts_of(cloud).items() if " --name cell1 " in words)
     flags = set(re.findall(r" (--[a-z-]+)", words))
     assert flags == {
@@ -137,7 +137,7 @@ def test_a_host_is_broken_and_healed(cloud: Cloud) -> None:
     wait_for(lambda: "host-0002" in names_up(cloud), lambda: cloud.everything)
 
 
-def test_a_host_that_is_not_there_is_told(cloud: Cloud) -> None:
+def test_an_unknown_host_is_refused_by_name(cloud: Cloud) -> None:
     words = [str(PROGRAMS / "berth"), "sim", "break", "host-9999", "--data", str(cloud.data)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 2
@@ -146,12 +146,12 @@ def test_a_host_that_is_not_there_is_told(cloud: Cloud) -> None:
 
 @pytest.mark.parametrize("kind", [" cell ", " agent ", " region "])
 def test_a_part_that_dies_is_started_again(cloud: Cloud, kind: str) -> None:
-    told = "has ended (SIGKILL), restarting in"
-    before = cloud.log.count(told)
+    ended = "has ended (SIGKILL), restarting in"
+    before = cloud.log.count(ended)
     victim = next(number for number, words in parts_of(cloud).items() if kind in words)
     os.kill(victim, signal.SIGKILL)
     wait_for(
-        lambda: cloud.log.count(told) > before and len(parts_of(cloud)) == len(PARTS),
+        lambda: cloud.log.count(ended) > before and len(parts_of(cloud)) == len(PARTS),
         lambda: cloud.everything,
         cloud,
     )
@@ -189,7 +189,7 @@ def test_parts_go_with_a_parent_that_is_killed(tmp_path: Path) -> None:
 # -- parts by themselves ------------------------------------------------------------------------
 
 
-def test_a_cell_and_its_agents_wait_for_what_is_away_and_stop_when_told_to(tmp_path: Path) -> None:
+def test_a_cell_and_its_agents_wait_for_what_is_away_and_stop_on_a_signal(tmp_path: Path) -> None:
     port, away = free_port(), f"http://127.0.0.1:{free_port()}"
     cell = f"cell --name c --database sqlite:///c.db --placement {away} --listen 127.0.0.1:{port}"
     agent = f"agent --conductor http://127.0.0.1:{port} --driver sim --hosts 2 --data agents"

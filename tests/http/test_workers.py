@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import HOST, Server, berth, running
+from tests.servers import HOST, ServerProcess, berth, running
 
 pytestmark = pytest.mark.http
 
@@ -24,15 +24,15 @@ ROUNDS = 300
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
     with running(berth(tmp_path, "--workers", str(WORKERS))) as server:
         yield server
 
 
-class Connection:
+class KeptConnection:
     """A connection that stays open, and so stays with one worker."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: ServerProcess) -> None:
         self._http = http.client.HTTPConnection(HOST, server.port, timeout=30)
 
     def close(self) -> None:
@@ -57,11 +57,11 @@ class Connection:
 
 
 @pytest.fixture
-def lines(server: Server) -> Iterator[list[Connection]]:
+def lines(server: ServerProcess) -> Iterator[list[KeptConnection]]:
     """Connections to more than one worker. The first worker may answer long before the others are there."""
     deadline_s = time.monotonic() + 30
     while True:
-        opened = [Connection(server) for _ in range(CONNECTIONS)]
+        opened = [KeptConnection(server) for _ in range(CONNECTIONS)]
         if len({connection.worker() for connection in opened}) > 1:
             break
         for connection in opened:
@@ -72,7 +72,7 @@ def lines(server: Server) -> Iterator[list[Connection]]:
         connection.close()
 
 
-def test_a_write_through_one_worker_is_seen_through_all_others_at_once(lines: list[Connection]) -> None:
+def test_a_write_through_one_worker_is_seen_through_all_others_at_once(lines: list[KeptConnection]) -> None:
     provider = str(uuid.uuid4())
     lines[0].json("POST", "/resource_providers", {"name": "host", "uuid": provider})
     for number in range(ROUNDS):
@@ -82,7 +82,7 @@ def test_a_write_through_one_worker_is_seen_through_all_others_at_once(lines: li
         assert reader.json("GET", f"/resource_providers/{provider}")["name"] == f"host-{number}"
 
 
-def test_no_two_workers_give_the_last_unit_away(lines: list[Connection]) -> None:
+def test_no_two_workers_give_the_last_unit_away(lines: list[KeptConnection]) -> None:
     provider = str(uuid.uuid4())
     lines[0].json("POST", "/resource_providers", {"name": "host", "uuid": provider})
     lines[0].json(

@@ -1,14 +1,13 @@
 """The benchmarks' workloads at their smallest size: the answers are checked, the time is not."""
 
-import asyncio
 import contextlib
 from pathlib import Path
 
 import pytest
 
-from bench.books import fleet_commands, write_books
 from bench.client import load
 from bench.fleets import providers
+from bench.journals import fleet_commands, write_journal
 from bench.measure import check_answers, check_fleet, claimed_count
 from bench.operations import Clients
 from bench.workload import Claims, Mixed, Smallest, Workload, all_workloads
@@ -22,13 +21,13 @@ SECONDS = 0.2
 
 
 @pytest.mark.parametrize("workload", all_workloads(), ids=lambda workload: workload.name)
-def test_smallest_size(workload: Workload, tmp_path: Path) -> None:
+async def test_the_smallest_size_is_answered_rightly(workload: Workload, tmp_path: Path) -> None:
     fleet = providers(workload.smallest.fleet)
     with contextlib.closing(open_journal(SqliteAddress(tmp_path / "berth.db"), shared=False)) as journal:
-        write_books(journal, fleet_commands(fleet))
+        write_journal(journal, fleet_commands(fleet))
     server = berth(tmp_path)
     with running(server):
-        asyncio.run(send(workload.smallest, server.port))
+        await send(workload.smallest, server.port)
         assert server.stop() == 0
     assert server.complaints() == []
 

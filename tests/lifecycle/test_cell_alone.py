@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.servers import HOST, Server, berth, running
+from tests.servers import HOST, ServerProcess, berth, running
 
 pytestmark = pytest.mark.crash
 
@@ -84,7 +84,7 @@ class Gateway:
             thread.join()
 
 
-def _berth(folder: Path, name: str, *words: str) -> Server:
+def _berth(folder: Path, name: str, *words: str) -> ServerProcess:
     """A part of Berth; ``{listen}`` among the words is where it is to listen."""
     program = str(Path(sys.executable).with_name("berth"))
     env = {key: value for key, value in os.environ.items() if not key.startswith("BERTH_")}
@@ -92,7 +92,7 @@ def _berth(folder: Path, name: str, *words: str) -> Server:
     def command(port: int) -> list[str]:
         return [program, *(word.format(listen=f"{HOST}:{port}") for word in words)]
 
-    return Server(
+    return ServerProcess(
         command, folder / f"{name}.log", env | ({"BERTH_PLACEMENT_TOKEN": "admin"} if name == "cell" else {})
     )
 
@@ -193,7 +193,7 @@ def test_failed_builds_are_retried_without_the_region(tmp_path: Path) -> None:
         assert sorted(builds) == ["Error", "Error", "Success"]
 
 
-def _agents(folder: Path, conductor: str, data: Path) -> Server:
+def _agents(folder: Path, conductor: str, data: Path) -> ServerProcess:
     words = ["agent", "--conductor", conductor, "--driver", "sim", "--hosts", "4", "--data", str(data)]
     agents = _berth(folder, "agents", *words)
     # It serves nobody: there is nothing to wait for but its hosts.

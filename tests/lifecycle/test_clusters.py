@@ -15,7 +15,7 @@ from berth.agent.drivers.behaviour import SimBehaviour
 from berth.agent.fleet import aggregate_id
 from berth.cell.conductor import Deadlines
 from berth.clusters import proposals as clusters
-from berth.clusters.status import summarize_cluster
+from berth.clusters.proposals import summarize_cluster
 from berth.doctor.findings import examine
 from berth.model.clusters import Cluster, Node, NodeGroup
 from berth.model.commands import Enact, LabelAggregate

@@ -14,7 +14,7 @@ from berth.agent.state import AgentState, state_path
 from berth.cell import hosts, saga_runs
 from berth.client import Unreachable, connect_directly
 from berth.doctor.findings import examine
-from berth.model.batches import Origin
+from berth.model.events import Origin
 from berth.model.ids import ProviderId
 from berth.model.saga_runs import Agent, HostTree
 from berth.model.servers import Host

@@ -10,7 +10,7 @@ from berth.model.ids import Index
 from berth.model.servers import Server
 from berth.sim.cloud import SimCloud
 from tests.lifecycle.stories import BEGINNINGS, brought_before, done
-from tests.unit.native.streams import Stream, listening
+from tests.unit.native.streams import EventStream, listening
 
 SEED = 20261115
 # A host dies for the evacuation: it comes last.
@@ -23,7 +23,7 @@ def changes_of(events: list[Any], server: str) -> list[Any]:
     return [change for change in every if change["kind"] == "server" and change["id"] == server]
 
 
-def told(stream: Stream) -> list[Any]:
+def told(stream: EventStream) -> list[Any]:
     return [json.loads(event["data"]) for event in stream.events]
 
 

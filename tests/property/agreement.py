@@ -5,7 +5,7 @@ import numpy as np
 from berth.model.events import AggregateLabelled, AggregatesChanged, ProviderChanged, TraitsChanged
 from berth.model.groups import HOST
 from berth.model.ids import AggregateId, ClassId, ConsumerId, GroupId, ProviderId, Row
-from berth.model.vocabulary import SHARES_VIA_AGGREGATE
+from berth.model.placement import SHARES_VIA_AGGREGATE
 from berth.oracle.groups import standing
 from berth.oracle.ledger import Oracle
 from berth.view import View

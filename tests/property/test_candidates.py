@@ -17,9 +17,8 @@ from berth.model.events import (
     TraitsChanged,
 )
 from berth.model.ids import AggregateId, ClassId, ConsumerId, ProviderId, Row
-from berth.model.placement import Consumer, Inventory
-from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
-from berth.model.vocabulary import SHARES_VIA_AGGREGATE, STANDARD_CLASSES
+from berth.model.placement import SHARES_VIA_AGGREGATE, STANDARD_CLASSES, Consumer, Inventory
+from berth.model.scheduling import UNSUFFIXED, CandidatesRequest, RequestGroup
 from berth.oracle.candidates import Candidate, all_candidates
 from berth.search.candidates import Candidates, SearchOptions, find_candidates
 from berth.view import View
@@ -45,7 +44,7 @@ unlimited = settings(
 limited = settings(unlimited, max_examples=10_000 if SOAK else 200)
 
 
-class Node(NamedTuple):
+class TreeNode(NamedTuple):
     """A provider to be: ``parent`` counts back from itself among the nodes of its tree, 0 is the root."""
 
     parent: int
@@ -80,7 +79,7 @@ stocks = mostly(
     3,
 )
 nodes = st.builds(
-    lambda parent, stocks, traits, sharing, aggregates: Node(
+    lambda parent, stocks, traits, sharing, aggregates: TreeNode(
         parent,
         {name: stock[0] for name, stock in zip(CLASSES, stocks, strict=True) if stock},
         traits | sharing,
@@ -103,7 +102,7 @@ def provider_id(tree: int, node: int) -> ProviderId:
     return ProviderId(f"0000000{tree}-0000-0000-0000-00000000000{node}")
 
 
-def planted(forest: list[list[Node]]) -> View:
+def planted(forest: list[list[TreeNode]]) -> View:
     """A view of the forest. Row 0 stays empty, as a provider that has gone would leave it."""
     view = View()
     row = 0
@@ -117,7 +116,7 @@ def planted(forest: list[list[Node]]) -> View:
     return view
 
 
-def _furnish(view: View, id: ProviderId, node: Node) -> None:
+def _furnish(view: View, id: ProviderId, node: TreeNode) -> None:
     held = []
     for name, (inventory, used) in node.inventories.items():
         class_id = ClassId(STANDARD_CLASSES.index(name))
@@ -146,7 +145,7 @@ member_of = st.lists(
 
 
 @st.composite
-def groups(draw: st.DrawFn, suffix: str, forest: list[list[Node]], resourceless: bool) -> RequestGroup:
+def groups(draw: st.DrawFn, suffix: str, forest: list[list[TreeNode]], resourceless: bool) -> RequestGroup:
     def seldom(strategy: st.SearchStrategy[T], otherwise: T) -> T:
         return draw(mostly(st.just(otherwise), strategy, 5))
 
@@ -166,7 +165,7 @@ def groups(draw: st.DrawFn, suffix: str, forest: list[list[Node]], resourceless:
 
 
 @st.composite
-def questions(draw: st.DrawFn) -> tuple[list[list[Node]], CandidatesRequest]:
+def questions(draw: st.DrawFn) -> tuple[list[list[TreeNode]], CandidatesRequest]:
     """A forest and a request about it.
 
     As on the wire, only suffixed groups are in same_subtree sets or without resources, and a caller
@@ -195,7 +194,7 @@ def questions(draw: st.DrawFn) -> tuple[list[list[Node]], CandidatesRequest]:
     return forest, request
 
 
-def feasible_question(rng: random.Random) -> tuple[list[list[Node]], CandidatesRequest]:
+def feasible_question(rng: random.Random) -> tuple[list[list[TreeNode]], CandidatesRequest]:
     """A forest of well furnished trees and a request with few constraints."""
 
     def some(names: list[T], chance: float) -> frozenset[T]:
@@ -211,9 +210,9 @@ def feasible_question(rng: random.Random) -> tuple[list[list[Node]], CandidatesR
         )
         return inventory, rng.choice([0, 0, 0, 0, 0, 1, 2, 9])
 
-    def node(sharing: float) -> Node:
+    def node(sharing: float) -> TreeNode:
         traits = some(TRAITS, 0.5) | some([SHARES_VIA_AGGREGATE], sharing)
-        return Node(
+        return TreeNode(
             rng.randint(0, 3),
             {k: stock() for k in sorted(some(CLASSES, 0.75))},
             traits,
@@ -291,7 +290,7 @@ def plain(view: View, found: Candidates) -> list[Candidate]:
 @unlimited
 @given(questions())
 def test_search_finds_all_candidates_and_nothing_else(
-    question: tuple[list[list[Node]], CandidatesRequest],
+    question: tuple[list[list[TreeNode]], CandidatesRequest],
 ) -> None:
     forest, request = question
     view = planted(forest)
@@ -321,7 +320,7 @@ def test_search_finds_all_candidates_of_feasible_requests(block: int) -> None:
 @limited
 @given(questions(), st.integers(1, 6), st.integers(-1, 8), st.none() | st.integers(0, 9), st.booleans())
 def test_limits_leave_that_many_of_the_candidates(
-    question: tuple[list[list[Node]], CandidatesRequest],
+    question: tuple[list[list[TreeNode]], CandidatesRequest],
     limit: int,
     most: int,
     seed: int | None,
@@ -356,7 +355,7 @@ def test_limits_leave_that_many_of_the_candidates(
 @limited
 @given(questions())
 def test_trees_that_candidates_take_from_are_named_once(
-    question: tuple[list[list[Node]], CandidatesRequest],
+    question: tuple[list[list[TreeNode]], CandidatesRequest],
 ) -> None:
     forest, request = question
     view = planted(forest)
@@ -370,7 +369,9 @@ def test_trees_that_candidates_take_from_are_named_once(
 
 @limited
 @given(questions())
-def test_every_candidate_alone_can_be_claimed(question: tuple[list[list[Node]], CandidatesRequest]) -> None:
+def test_every_candidate_alone_can_be_claimed(
+    question: tuple[list[list[TreeNode]], CandidatesRequest],
+) -> None:
     """What the search offers the ledger accepts, but for steps that sums over groups may miss."""
     forest, request = question
     view = planted(forest)
@@ -384,8 +385,8 @@ def test_every_candidate_alone_can_be_claimed(question: tuple[list[list[Node]], 
 
 def test_oracle_itself_on_a_forest_worked_out_by_hand() -> None:
     """Two hosts with two cells each: two isolated groups of two on each host, in both orders."""
-    cell = Node(0, {"VCPU": (Inventory(4), 0)}, frozenset(), frozenset())
-    host = Node(0, {}, frozenset(), frozenset())
+    cell = TreeNode(0, {"VCPU": (Inventory(4), 0)}, frozenset(), frozenset())
+    host = TreeNode(0, {}, frozenset(), frozenset())
     # The second cell's parent is the host too: it counts back past the first.
     view = planted([[host, cell, cell._replace(parent=1)]] * 2)
     wanted = (("VCPU", 3),)

@@ -1,6 +1,6 @@
 """Clusters at random: what fits is placed, exactly, and no domain ever has more than the ratio.
 
-With r groups dealt in turn, n nodes of one size fit exactly if the sum over all domains of min(r, how many
+With r groups filled in turn, n nodes of one size fit exactly if the sum over all domains of min(r, how many
 fit there) is n or more. The oracle counts; it does not place.
 """
 
@@ -23,8 +23,8 @@ from berth.model.rejections import ClusterDoesNotFit, Rejection
 from berth.model.servers import Flavor, Server
 from berth.runtime.ids import Ids
 from berth.sagas.proposals import Context
-from berth.scheduler.options import scheduler_options
 from berth.view import View
+from tests.options import scheduler_options
 
 pytestmark = pytest.mark.fast
 
@@ -88,7 +88,9 @@ def cluster_of(counts: list[int], free: int, ratio: int, domain: str = "host") -
     )
 
 
-def standing(view: View, domain_of: dict[ProviderId, str]) -> tuple[Counter[str], Counter[tuple[str, str]]]:
+def nodes_by_domain(
+    view: View, domain_of: dict[ProviderId, str]
+) -> tuple[Counter[str], Counter[tuple[str, str]]]:
     """How many nodes that keep apart are in each domain, and of each group."""
     per_domain: Counter[str] = Counter()
     per_group: Counter[tuple[str, str]] = Counter()
@@ -143,7 +145,7 @@ def test_placed_exactly_when_there_is_room(
         return
     assert oracle(ratio)
     must(view, answer)
-    per_domain, per_group = standing(view, domain_of)
+    per_domain, per_group = nodes_by_domain(view, domain_of)
     assert sum(per_domain.values()) == sum(counts)
     assert all(count <= ratio for count in per_domain.values())
     assert all(count == 1 for count in per_group.values())

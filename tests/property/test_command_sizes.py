@@ -128,7 +128,7 @@ async def test_a_batch_that_is_too_big_only_together_is_written_in_parts(tmp_pat
     assert len(images_in(replayed(tmp_path / "db"))) == 6
 
 
-async def test_nobody_is_told_no_of_what_may_be_written_already(tmp_path: Path) -> None:
+async def test_a_command_that_may_be_written_already_is_not_refused(tmp_path: Path) -> None:
     """The append before has failed with an unknown outcome; then the database says that it is too big. What
     the first attempt left may still turn up, so the command is not refused as if it had never been."""
     async with running(tmp_path / "db", outage_seconds=5) as world:

@@ -19,9 +19,8 @@ from anyio import wait_all_tasks_blocked
 from berth.engine import Engine, Overloaded, Unavailable, replay
 from berth.journal import Conflict, Journal, JournalFailure, JournalRow, SqliteAddress, open_journal
 from berth.ledger import decide
-from berth.model.batches import Batch, Entry, Origin
 from berth.model.commands import Claim, Command, CreateProvider, ReplaceAllocations, SetInventories
-from berth.model.events import Event, ProviderChanged
+from berth.model.events import Batch, Entry, Event, Origin, ProviderChanged
 from berth.model.ids import ConsumerId, Index, ProviderId
 from berth.model.placement import Inventory
 from berth.model.rejections import CapacityExceeded, ProviderExists, Rejection

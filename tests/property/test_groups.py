@@ -15,7 +15,7 @@ from berth.ledger import decide
 from berth.model import commands as c
 from berth.model.groups import HOST, Group, Policy
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
-from berth.model.placement import Inventory, Label, Wanted
+from berth.model.placement import SHARES_VIA_AGGREGATE, Inventory, Label, Wanted
 from berth.model.rejections import (
     AllocationsNotFound,
     GroupInUse,
@@ -23,7 +23,6 @@ from berth.model.rejections import (
     InAnotherGroup,
     Rejection,
 )
-from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from tests.property.agreement import domains_by_member
 from tests.property.test_ledger_machine import LedgerMachine
 
@@ -248,7 +247,7 @@ class QuietWalk:
 
 
 @pytest.mark.parametrize("seed", range(3_000 if SOAK else 60))
-def test_quiet_walk(seed: int) -> None:
+def test_a_walk_of_claims_keeps_every_policy(seed: int) -> None:
     walk = walked(seed)
     walk.machine.teardown()
     assert not walk.machine.disturbed, "nobody was moved but by a claim"

@@ -20,9 +20,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from berth.ledger import decide
 from berth.model import commands as c
-from berth.model.batches import Entry, Origin
 from berth.model.events import (
+    Entry,
     Event,
+    Origin,
     inverse,
 )
 from berth.model.groups import HOST, Group, Policy
@@ -719,7 +720,7 @@ class Walk:
 
 
 @pytest.mark.parametrize("seed", range(5_000 if SOAK else 150))
-def test_walk(seed: int) -> None:
+def test_a_random_walk_agrees_with_the_oracle(seed: int) -> None:
     walk = Walk(seed)
     for _ in range(150):
         walk.step()

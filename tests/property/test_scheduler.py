@@ -24,17 +24,25 @@ from berth.model.commands import (
 )
 from berth.model.groups import HOST, Group, Policy
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
-from berth.model.placement import HostStatus, Inventory, Label
+from berth.model.placement import SHARES_VIA_AGGREGATE, HostStatus, Inventory, Label
 from berth.model.rejections import GroupPolicyBroken, NoFit, Rejection
-from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
-from berth.model.scheduling import Hints, HostCandidate, Placement, Plan, ScheduleRequest
-from berth.model.vocabulary import SHARES_VIA_AGGREGATE
+from berth.model.scheduling import (
+    UNSUFFIXED,
+    CandidatesRequest,
+    Hints,
+    HostCandidate,
+    Placement,
+    Plan,
+    RequestGroup,
+    ScheduleRequest,
+)
 from berth.scheduler.constraints import count_steps, narrow_down
 from berth.scheduler.filters import group_policy
-from berth.scheduler.options import SchedulerOptions, scheduler_options
 from berth.scheduler.plan import plan
+from berth.scheduler.plugins import SchedulerOptions
 from berth.search.candidates import SearchOptions, find_candidates
 from berth.view import ProviderRecord, View, sets
+from tests.options import scheduler_options
 
 SOAK = os.environ.get("BERTH_SOAK") == "1"
 SEEDS = 20_000 if SOAK else 400

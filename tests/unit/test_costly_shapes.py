@@ -16,15 +16,14 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from bench.books import fleet_commands
 from bench.fleets import AGGREGATES, mixed_providers
+from bench.journals import fleet_commands
 from berth.api.kernel.rejections import explain_rejection
 from berth.api.native.usage import UsageQuery, _Usage
 from berth.clusters import proposals as cluster_operations
 from berth.engine import engine as engine_module
 from berth.journal.body import Encoded, encode_entry, encode_events, join_entries
 from berth.ledger import decide
-from berth.model.batches import Origin
 from berth.model.clusters import Cluster, NodeGroup
 from berth.model.commands import (
     Claim,
@@ -34,13 +33,12 @@ from berth.model.commands import (
     LabelAggregate,
     ReplaceAllocations,
 )
-from berth.model.events import Event, inverse
+from berth.model.events import Event, Origin, inverse
 from berth.model.groups import Group, Policy
 from berth.model.ids import AggregateId, ConsumerId, GroupId
 from berth.model.placement import Label
 from berth.model.rejections import ClusterDoesNotFit, NoFit, Rejection
-from berth.model.requests import CandidatesRequest, ProviderQuery, RequestGroup
-from berth.model.scheduling import ScheduleRequest
+from berth.model.scheduling import CandidatesRequest, ProviderQuery, RequestGroup, ScheduleRequest
 from berth.model.servers import Flavor, Server
 from berth.runtime.ids import Ids
 from berth.sagas import create as create_operation
@@ -49,12 +47,12 @@ from berth.scheduler.capacity.members import FitCounter, count_capacity
 from berth.scheduler.capacity.rooms import HostRows
 from berth.scheduler.explain import explain
 from berth.scheduler.explain.variants import Variant, Variants
-from berth.scheduler.options import scheduler_options
 from berth.scheduler.plan import plan
 from berth.search.assignments import LOOKED_AT_MAX
 from berth.search.candidates import Candidates, SearchOptions, find_candidates
 from berth.search.providers import find_providers
 from berth.view import OutOfSteps, View
+from tests.options import scheduler_options
 from tests.worlds import ApplicationWorld, uuid_of
 
 HOSTS: Final = 2_000
@@ -364,7 +362,7 @@ def test_an_explanation_that_is_given_up_says_so(fleet: View, monkeypatch: pytes
     assert left - fleet.steps.left < 3 * 100_000
 
 
-def test_what_is_said_twice_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_said_twice_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred equal lists of aggregates ask for no more than one, and cost no more."""
     tried = 0
     fits = Variants.fits
@@ -376,7 +374,7 @@ def test_what_is_said_twice_is_asked_once(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(Variants, "fits", counted)
 
-    async def story(world: ApplicationWorld) -> list[int]:
+    async with ApplicationWorld(tmp_path).running() as world:
         await world.host(1)
         counts = []
         for times in (1, 100):
@@ -385,9 +383,7 @@ def test_what_is_said_twice_is_asked_once(tmp_path: Path, monkeypatch: pytest.Mo
             answer = await world.ask("POST", "/berth/v1/explain", {"parts": {"_a": part, "_b": part}})
             assert answer.status == 200, answer.body
             counts.append(tried - before)
-        return counts
-
-    once, hundred_times = ApplicationWorld(tmp_path).run(story)
+        once, hundred_times = counts
     assert once == hundred_times > 0
 
 

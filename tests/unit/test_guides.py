@@ -9,7 +9,7 @@ from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.auth.policy import Policy
 from berth.api.kernel.auth.tokens import Tokens
 from berth.cli.settings import page
-from berth.runtime.sources import resolve
+from berth.runtime.settings import resolve
 from tests.clocks import FakeClock
 from tests.servers import ROOT
 from tools import extra_specs_page
@@ -96,7 +96,7 @@ def test_the_limits_of_the_guide_are_those_of_the_settings() -> None:
     rows = re.findall(
         r"^\| .* \| ([\d,]+)( MiB)?.* \| `(\w+)` \|$", (GUIDES / "compatibility.md").read_text(), re.MULTILINE
     )
-    told = {name: int(number.replace(",", "")) << (20 if unit else 0) for number, unit, name in rows}
-    assert len(told) == 5
+    documented = {name: int(number.replace(",", "")) << (20 if unit else 0) for number, unit, name in rows}
+    assert len(documented) == 5
     settings = resolve(None).settings
-    assert told == {name: getattr(settings, name) for name in told}
+    assert documented == {name: getattr(settings, name) for name in documented}

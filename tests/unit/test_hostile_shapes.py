@@ -10,7 +10,7 @@ from berth.ledger import decide
 from berth.model.commands import Command, CreateProvider, SetAggregates, SetInventories, SetTraits
 from berth.model.ids import AggregateId, ProviderId
 from berth.model.placement import Inventory
-from berth.model.requests import CandidatesRequest, RequestGroup
+from berth.model.scheduling import CandidatesRequest, RequestGroup
 from berth.search.assignments import FRUITLESS_LEAST, FRUITLESS_MANY, FRUITLESS_MAX
 from berth.search.candidates import Candidates, SearchOptions, find_candidates
 from berth.view import View
@@ -179,7 +179,7 @@ def test_a_fleet_of_puzzles_gets_less_and_less_patience() -> None:
     assert found.effort.steps == FRUITLESS_MANY + 20 * FRUITLESS_LEAST
 
 
-def test_patience_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_gives_up_after_so_many_fruitless_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("berth.search.assignments.FRUITLESS_MANY", FRUITLESS_MAX)
     monkeypatch.setattr("berth.search.assignments.FRUITLESS_END", FRUITLESS_MAX + 2 * FRUITLESS_LEAST)
     found = find_candidates(puzzles(6), puzzle(), BOUNDED)

@@ -44,14 +44,16 @@ def test_no_pattern_lets_a_line_break_through() -> None:
         (CLUSTERS, cluster(data(1, processes=["nl\n"]))),
     ],
 )
-def test_a_line_break_is_refused_by_name(tmp_path: Path, path: str, body: dict[str, Any]) -> None:
-    answer = ApplicationWorld(tmp_path).run(lambda world: world.ask("POST", path, body))
+async def test_a_line_break_is_refused_by_name(tmp_path: Path, path: str, body: dict[str, Any]) -> None:
+    async with ApplicationWorld(tmp_path).running() as world:
+        answer = await world.ask("POST", path, body)
     assert answer.status == 400
     assert "matching regex" in answer.error["detail"]
 
 
-def test_the_description_has_patterns_of_json_schemas(tmp_path: Path) -> None:
+async def test_the_description_has_patterns_of_json_schemas(tmp_path: Path) -> None:
     """There the end of a text is ``$``, and ``\\Z`` is nothing."""
-    answer = ApplicationWorld(tmp_path).run(lambda world: world.get("/berth/v1/openapi.json"))
+    async with ApplicationWorld(tmp_path).running() as world:
+        answer = await world.get("/berth/v1/openapi.json")
     assert rb"\\Z" not in answer.body
     assert b'{12}$"' in answer.body

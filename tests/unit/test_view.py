@@ -25,8 +25,7 @@ from berth.model.events import (
 )
 from berth.model.groups import HOST, Group, Membership
 from berth.model.ids import AggregateId, ClassId, ConsumerId, GroupId, ProviderId, Row
-from berth.model.placement import Consumer, Holdings, HostStatus, Inventory, Label
-from berth.model.vocabulary import SHARES_VIA_AGGREGATE
+from berth.model.placement import SHARES_VIA_AGGREGATE, Consumer, Holdings, HostStatus, Inventory, Label
 from berth.view import View, consumers, sets
 from berth.view.consumers import ConsumerFilter, ConsumerIndex
 from berth.view.resource_classes import Column
@@ -203,7 +202,7 @@ def test_a_moved_subtree_brings_all_its_roots_along() -> None:
     assert view.state() == before
 
 
-def test_what_others_may_have_cached_about_a_tree_is_told_by_the_revision_of_its_root() -> None:
+def test_a_change_of_a_tree_changes_the_revision_of_its_root() -> None:
     """Names, places, inventories, usages and traits are in every rendering of a provider."""
     view = View()
     grown(view, 4, {1: 0, 2: 1})
@@ -225,7 +224,7 @@ def test_what_others_may_have_cached_about_a_tree_is_told_by_the_revision_of_its
             assert view.providers[provider(number)].revision != revisions[number], (change, number)
 
 
-def test_a_renamed_class_is_told_by_the_revision_of_the_classes() -> None:
+def test_a_renamed_class_changes_the_revision_of_the_classes() -> None:
     """It is in the rendering of every provider that has it, and no provider has changed."""
     view = View()
     made = ResourceClassChanged(ClassId(10000), None, Named("CUSTOM_A", 1))
@@ -345,20 +344,20 @@ def with_servers(parents: dict[int, int], **where: Holdings) -> View:
     return view
 
 
-def standing(view: View) -> dict[ProviderId, dict[ConsumerId, int]]:
+def members_by_provider(view: View) -> dict[ProviderId, dict[ConsumerId, int]]:
     return {host.id: who for host, who in view.groups.records[GROUP].hosts.items()}
 
 
 def test_members_stand_on_the_hosts_of_what_they_hold_before_and_after_they_join() -> None:
     view = with_servers({1: 0}, s1=held(1))
     view.apply(MemberChanged(S2, None, Membership(GROUP, S2)))
-    assert standing(view) == {provider(0): {S1: 1}}
+    assert members_by_provider(view) == {provider(0): {S1: 1}}
     view.apply(come(S2, held(2, 3)))
-    assert standing(view) == {provider(0): {S1: 1}, provider(2): {S2: 1}, provider(3): {S2: 1}}
+    assert members_by_provider(view) == {provider(0): {S1: 1}, provider(2): {S2: 1}, provider(3): {S2: 1}}
     before = view.state()
     leaves = MemberChanged(S2, Membership(GROUP, S2), None)
     view.apply(leaves)
-    assert standing(view) == {provider(0): {S1: 1}}
+    assert members_by_provider(view) == {provider(0): {S1: 1}}
     view.apply(inverse(leaves))
     assert view.state() == before
 
@@ -367,7 +366,7 @@ def test_a_server_and_its_migration_are_one_through_two() -> None:
     view = with_servers({}, s1=held(0))
     view.apply(come(MIGRATION, held(0, 1)))
     view.apply(MemberChanged(MIGRATION, None, Membership(GROUP, S1)))
-    assert standing(view) == {provider(0): {S1: 2}, provider(1): {S1: 1}}
+    assert members_by_provider(view) == {provider(0): {S1: 2}, provider(1): {S1: 1}}
     assert view.groups.records[GROUP].members == {S1: S1, MIGRATION: S1}
     gone: list[Event] = [
         ConsumerChanged(MIGRATION, Consumer(1, "p", "u", None, 0, 0), None, held(0, 1), ()),
@@ -376,7 +375,7 @@ def test_a_server_and_its_migration_are_one_through_two() -> None:
     before = view.state()
     for event in gone:
         view.apply(event)
-    assert standing(view) == {provider(0): {S1: 1}}
+    assert members_by_provider(view) == {provider(0): {S1: 1}}
     for event in reversed(gone):
         view.apply(inverse(event))
     assert view.state() == before
@@ -389,15 +388,15 @@ def test_members_move_with_their_hosts() -> None:
     nested = ProviderChanged(provider(0), Row(0), Placed("host-0", None), Placed("host-0", provider(2)))
     before = view.state()
     view.apply(shares)
-    assert standing(view) == {provider(0): {S1: 1}, provider(2): {S2: 1}}
+    assert members_by_provider(view) == {provider(0): {S1: 1}, provider(2): {S2: 1}}
     view.apply(nested)
-    assert standing(view) == {provider(2): {S1: 1, S2: 1}}
+    assert members_by_provider(view) == {provider(2): {S1: 1, S2: 1}}
     view.apply(inverse(nested))
     view.apply(inverse(shares))
     assert view.state() == before
 
 
-def test_whom_each_domain_has() -> None:
+def test_members_are_counted_by_domain() -> None:
     view = with_servers({}, s1=held(0), s2=held(1))
     rack = AggregateId("rack")
     view.apply(AggregateLabelled(rack, None, Label("rack", None)))

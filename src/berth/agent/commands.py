@@ -3,9 +3,9 @@
     handed out --> its turn --> being carried out --> result kept --> reported
          \\--(an earlier one, or known already)-------^
 
-Of one server, one command is carried out at a time. A later one (by its fence) stops an earlier one and waits
-until that has ended; an earlier one that comes after a later is refused. A command is known by its id for as
-long as its result is kept: handed out again it is not carried out again, only reported.
+For each server, one command is carried out at a time. A later command (by its fence) stops an earlier one and
+waits until that has ended; an earlier command that arrives after a later one is refused. A command is known
+by its id for as long as its result is kept: if it is handed out again, only its result is reported again.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ Report = Callable[[str, str | None], Awaitable[None]]
 
 
 class _Job:
-    """``stopped``: why it is given up. ``is_on``: the driver is carrying it out."""
+    """A command that is being carried out. ``stopped``: why it is given up. ``is_on``: the driver has it."""
 
     def __init__(self, command: AgentCommand, is_leftover: bool = False) -> None:
         self.command = command
@@ -42,7 +42,7 @@ class _Job:
         self.stopped: str | None = None
         self.is_on = False
 
-    def why(self, error: DriverError) -> str:
+    def explain(self, error: DriverError) -> str:
         """Why it has failed."""
         return self.stopped or str(error)[:ERROR_LENGTH_MAX]
 
@@ -54,7 +54,7 @@ class CommandRunner:
         self._report = report
         self._jobs: dict[str, _Job] = {}
         self._turns: dict[str, asyncio.Lock] = {}
-        """Of the servers that there are jobs for."""
+        """A lock for each server that has a job."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -73,7 +73,7 @@ class CommandRunner:
             return False
         job = _Job(command)
         if command.id not in self._state.results:
-            self._make_way(job)
+            self._supersede_earlier(job)
         self._start(job)
         return True
 
@@ -98,7 +98,7 @@ class CommandRunner:
             id=id, fence=leftover.fence, verb="destroy", server=leftover.server, spec=_LEFTOVER_SPEC
         )
         job = _Job(command, is_leftover=True)
-        self._make_way(job)
+        self._supersede_earlier(job)
         self._start(job)
         return True
 
@@ -117,7 +117,7 @@ class CommandRunner:
 
     # -- one command ----------------------------------------------------------------------------
 
-    def _make_way(self, job: _Job) -> None:
+    def _supersede_earlier(self, job: _Job) -> None:
         """Stop the server's earlier commands; or this one, if there was a later one."""
         command = job.command
         if command.fence < self._state.fence_of(command.server):
@@ -135,17 +135,17 @@ class CommandRunner:
 
     def _start(self, job: _Job) -> None:
         self._jobs[job.command.id] = job
-        task = asyncio.create_task(self._live(job), name=f"command {job.command.id}")
+        task = asyncio.create_task(self._run(job), name=f"command {job.command.id}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _live(self, job: _Job) -> None:
+    async def _run(self, job: _Job) -> None:
         id = job.command.id
         try:
             if id in self._state.results:
                 error = self._state.results[id]
             else:
-                error = await self._outcome(job)
+                error = await self._carry_out(job)
                 if not job.is_leftover:
                     self._state.note_result(id, error)
                 await self._save()
@@ -162,7 +162,7 @@ class CommandRunner:
         if not any(other.command.server == server for other in self._jobs.values()):
             self._turns.pop(server, None)
 
-    async def _outcome(self, job: _Job) -> str | None:
+    async def _carry_out(self, job: _Job) -> str | None:
         """Why a command was not carried out; None when it was."""
         command = job.command
         async with self._turns.setdefault(command.server, asyncio.Lock()):
@@ -172,7 +172,7 @@ class CommandRunner:
             try:
                 await self._driver.carry_out(command)
             except DriverError as error:
-                return job.why(error)
+                return job.explain(error)
             except Exception:
                 _log.exception("command %s: the driver failed unexpectedly", command.id)
                 return "unexpected error of the driver: see the agent's log"

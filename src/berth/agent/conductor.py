@@ -1,4 +1,4 @@
-"""The agent's client of its conductor: four requests, and the ways in which they fail."""
+"""The agent's client of its conductor: its requests, and how they fail."""
 
 from typing import Final, TypeVar
 

@@ -3,9 +3,9 @@
     DATA/credentials/HOST        what the agent shows
     DATA/credentials/HOST~next   what it will be, while it is being changed
 
-A credential is made, and is on the disk, before it is shown for the first time: whoever loses an answer shows
-the same one again. The same goes for a change: until the conductor has said yes, either of the two may be
-the one that it knows, so an agent whose credential is refused tries the other.
+A credential is made, and is on the disk, before it is sent for the first time: an agent that loses an answer
+sends the same one again. The same goes for a change: until the conductor has confirmed it, the conductor may
+know either of the two, so an agent whose credential is refused tries the other.
 """
 
 import re
@@ -47,7 +47,7 @@ class Credential:
         return CREDENTIAL_HEADER, f"{self.id}:{self._secret}"
 
     def take_other(self) -> bool:
-        """Take what else the files hold, after what was shown has been refused. Whether there is anything."""
+        """Use the other credential of the files, after one was refused. Whether there is another."""
         found = (self._read(path) for path in (self._path, _next(self._path)))
         other = next((secret for secret in found if secret not in (None, self._secret)), None)
         self._secret = other or self._secret

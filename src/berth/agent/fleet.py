@@ -1,7 +1,7 @@
 """Simulated hosts: what each has, as providers for Placement.
 
-A provider's id follows from its name, so that a host that starts again is the same one. A fleet is so many
-hosts that are alike (``simulated_fleet``), or what a TOML file says, for ``--fleet``:
+A provider's id follows from its name, so that a host that starts again is the same one. A fleet is a
+number of hosts that are alike (``simulated_fleet``), or is described in a TOML file, for ``--fleet``:
 
     [[host]]
     name = "db-1"                   # or: count = 20, prefix = "web", for web-0001 to web-0020
@@ -29,7 +29,7 @@ from msgspec import Meta
 
 from berth.agent.state import HOST_NAME
 from berth.cell.protocol import PROVIDERS_MAX, Register, ReportedInventory, ReportedProvider
-from berth.model.vocabulary import STANDARD_CLASSES, STANDARD_TRAITS, is_custom_name
+from berth.model.placement import STANDARD_CLASSES, STANDARD_TRAITS, is_custom_name
 
 HOSTS_MAX: Final = 100_000
 CHILDREN_MAX: Final = 100
@@ -48,7 +48,7 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class SimInventory(ReportedInventory, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The same as on the wire, but that a fleet file is refused for a field that is not known."""
+    """The same as on the wire, but unknown fields are refused."""
 
     def on_the_wire(self) -> ReportedInventory:
         return ReportedInventory(**{**msgspec.structs.asdict(self), "max_unit": self.max_unit or self.total})
@@ -64,8 +64,8 @@ class SimProvider(_Entry, frozen=True, kw_only=True):
 
 
 class SimHost(_Entry, frozen=True, kw_only=True):
-    """``aggregates`` by id, or by a name of which the id follows. ``cell``: where it belongs, if that is
-    said."""
+    """``aggregates``: their ids, or names from which ids follow. ``cell``: the cell that the host belongs
+    to; None: any."""
 
     name: Name
     inventories: dict[str, SimInventory] = {}
@@ -114,7 +114,7 @@ def register(host: SimHost, driver: str) -> Register:
 def simulated_fleet(
     count: int, prefix: str = "host", first: int = 1, cell: str | None = None
 ) -> list[SimHost]:
-    """So many hosts, all alike but that every fourth has GPUs."""
+    """``count`` hosts, all alike except that every fourth has GPUs."""
     if not 0 <= count <= HOSTS_MAX:
         raise ValueError(f"a fleet has 0 to {HOSTS_MAX} hosts, not {count}")
     return [_make_host(prefix, number, cell) for number in range(first, first + count)]

@@ -88,7 +88,7 @@ class HostAgent:
     async def _ask_to_register(self) -> Registered:
         async with self._turns:
             return await self._conductor.register(
-                msgspec.structs.replace(self._register, servers=self._servers())
+                msgspec.structs.replace(self._register, servers=self._list_servers())
             )
 
     async def _register_once(self) -> None:
@@ -98,7 +98,7 @@ class HostAgent:
         except (ConductorUnreachable, ConductorRefuses) as error:
             _log.info("%s: registering again failed, retrying later: %s", self._register.name, error)
 
-    def _servers(self) -> tuple[str, ...]:
+    def _list_servers(self) -> tuple[str, ...]:
         return tuple({*self._driver.servers(), *self._commands.being_destroyed})
 
     async def _poll_while_known(self, heartbeat_timeout_s: float) -> None:
@@ -123,7 +123,7 @@ class HostAgent:
         """The conductor's answer; None if the host must register first."""
         poll = Poll(
             host=self._register.host,
-            servers=self._servers(),
+            servers=self._list_servers(),
             busy=self._commands.busy,
             wait_seconds=wait_s,
         )
@@ -133,7 +133,7 @@ class HostAgent:
             return None
 
     def _take(self, answer: PollAnswer) -> bool:
-        """Begin what is to be done. Whether any of it is new."""
+        """Begin what the conductor asks for. Whether anything of that is new."""
         taken = [self._commands.take(command) for command in answer.commands]
         aborted = [self._commands.abort(id) for id in answer.aborts]
         destroyed = [self._commands.destroy_leftover(leftover) for leftover in answer.leftovers]

@@ -62,7 +62,7 @@ _log = logging.getLogger(__name__)
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     """``conductor`` is its endpoint. ``seed``: with the same one, the same commands in the same order have
-    the same luck on each host. ``token``: the cell's join token, for hosts that are not known there yet."""
+    the same outcomes on each host. ``token``: the cell's join token, for hosts that have not joined yet."""
 
     conductor: str
     data: Path
@@ -83,10 +83,10 @@ def serve_agents(
     """Run the agents until told to stop; the exit status. ``on_start`` is called in the event loop, with what
     stops them."""
     configure_logging(Settings(log_level=settings.log_level, log_format=settings.log_format))
-    _make_room(len(settings.hosts))
+    _raise_file_limit(len(settings.hosts))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
-            runner.run(_until_signalled(settings, on_start))
+            runner.run(_run_until_signalled(settings, on_start))
         except StateError as error:
             _log.error("%s", error)
             return 1
@@ -94,7 +94,7 @@ def serve_agents(
     return 0
 
 
-async def _until_signalled(settings: AgentSettings, on_start: Callable[[asyncio.Event], None]) -> None:
+async def _run_until_signalled(settings: AgentSettings, on_start: Callable[[asyncio.Event], None]) -> None:
     stop = asyncio.Event()
     on_start(stop)
     for number in _STOP_SIGNALS:
@@ -128,17 +128,17 @@ class _Fleet:
 
     async def run(self) -> None:
         self._control.look()
-        states = {host.name: await self._state(host) for host in self._settings.hosts}
+        states = {host.name: await self._open_state(host) for host in self._settings.hosts}
         await asyncio.gather(
-            *(asyncio.to_thread(self._credential(host).header) for host in self._settings.hosts)
+            *(asyncio.to_thread(self._make_credential(host).header) for host in self._settings.hosts)
         )
         async with asyncio.TaskGroup() as group:
             group.create_task(self._control.watch())
-            group.create_task(self._tell_progress())
+            group.create_task(self._log_progress())
             for host in self._settings.hosts:
-                group.create_task(self._live(host, states[host.name]), name=f"host {host.name}")
+                group.create_task(self._run_host(host, states[host.name]), name=f"host {host.name}")
 
-    async def _state(self, host: SimHost) -> AgentState:
+    async def _open_state(self, host: SimHost) -> AgentState:
         """The state of a host. Its file is written at once: the host is known by it."""
         path = state_path(self._settings.data, host.name)
         state = AgentState(path)
@@ -149,22 +149,22 @@ class _Fleet:
             raise StateError(f"{path}: the host's state cannot be written: {error.strerror}") from error
         return state
 
-    async def _live(self, host: SimHost, state: AgentState) -> None:
-        """The life of one host, with its deaths."""
-        rng = _rng(self._settings.seed, host.name)
+    async def _run_host(self, host: SimHost, state: AgentState) -> None:
+        """Run the agent of one host whenever the host is not dead."""
+        rng = _make_rng(self._settings.seed, host.name)
         while True:
-            await self._control.until(host.name, dead=False)
-            await self._live_once(host, state, rng)
+            await self._control.wait_until(host.name, dead=False)
+            await self._run_agent(host, state, rng)
             if self._control.is_dead(host.name):
                 _log.info("simulated host %s is dead", host.name)
             else:
                 await asyncio.sleep(_AGAIN_AFTER_S)
 
-    async def _live_once(self, host: SimHost, state: AgentState, rng: random.Random) -> None:
-        agent = self._agent(host, state, rng)
+    async def _run_agent(self, host: SimHost, state: AgentState, rng: random.Random) -> None:
+        agent = self._make_agent(host, state, rng)
         tasks = [
             asyncio.create_task(agent.run()),
-            asyncio.create_task(self._control.until(host.name, dead=True)),
+            asyncio.create_task(self._control.wait_until(host.name, dead=True)),
             asyncio.create_task(self._note_registered(host, agent)),
         ]
         try:
@@ -176,7 +176,7 @@ class _Fleet:
         if isinstance(outcome, Exception):
             _log.error("%s: agent crashed, restarting in %g s", host.name, _AGAIN_AFTER_S, exc_info=outcome)
 
-    def _agent(self, host: SimHost, state: AgentState, rng: random.Random) -> HostAgent:
+    def _make_agent(self, host: SimHost, state: AgentState, rng: random.Random) -> HostAgent:
         settings = self._settings
         driver = SimDriver(host.name, state.disk, self._control.behaviours, rng)
         conductor = ConductorClient(Client(settings.conductor, ca_file=settings.ca_file), settings.token)
@@ -184,21 +184,21 @@ class _Fleet:
             register(host, driver.name),
             driver,
             state,
-            self._credential(host),
+            self._make_credential(host),
             conductor,
             rng,
             self._turns,
             settings.pace,
         )
 
-    def _credential(self, host: SimHost) -> Credential:
+    def _make_credential(self, host: SimHost) -> Credential:
         return Credential(self._settings.data, host.name, host.id)
 
     async def _note_registered(self, host: SimHost, agent: HostAgent) -> None:
         await agent.registered.wait()
         self._registered.add(host.name)
 
-    async def _tell_progress(self) -> None:
+    async def _log_progress(self) -> None:
         """Log now and then how many hosts are registered, until all are."""
         count, told = len(self._settings.hosts), -1
         while told < count:
@@ -209,15 +209,15 @@ class _Fleet:
             await asyncio.sleep(PROGRESS_EVERY_S)
 
 
-def _rng(seed: int | None, host: str) -> random.Random:
-    """The luck of one host, which does not depend on what happens on others."""
+def _make_rng(seed: int | None, host: str) -> random.Random:
+    """The random numbers of one host, which do not depend on what happens on others."""
     if seed is None:
         return Ids().rng
     return Ids(int.from_bytes(hashlib.sha256(f"{seed} {host}".encode()).digest())).rng
 
 
-def _make_room(hosts: int) -> None:
-    """Ask for as many files as so many hosts may have open."""
+def _raise_file_limit(hosts: int) -> None:
+    """Raise the limit of open files to what the agents of so many hosts may need."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = hosts * _FILES_PER_HOST + _OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -233,7 +233,7 @@ class ControlError(Exception):
 
 
 def break_host(data: Path, name: str) -> None:
-    """Have a simulated host die: it says and does nothing, and what is on its disk stays there."""
+    """Stop a simulated host: it sends and executes nothing, and what is on its disk stays there."""
     path = _dead_path(data, name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -243,7 +243,7 @@ def break_host(data: Path, name: str) -> None:
 
 
 def heal_host(data: Path, name: str) -> None:
-    """Have a simulated host come back, as it was. One that is not dead stays as it is."""
+    """Start a simulated host again, as it was. A host that is not dead stays as it is."""
     path = _dead_path(data, name)
     try:
         path.unlink(missing_ok=True)
@@ -261,7 +261,7 @@ def _dead_path(data: Path, name: str) -> Path:
 
 
 class Control:
-    """What the folder says now. ``look`` reads it; ``watch`` does so for ever."""
+    """What the control folder says now. ``look`` reads it once; ``watch`` reads it for ever."""
 
     def __init__(self, data: Path, behaviour: SimBehaviour) -> None:
         self._folder = data / CONTROL
@@ -274,7 +274,7 @@ class Control:
     def is_dead(self, host: str) -> bool:
         return host in self._marks or self.behaviours.now.is_dead(host)
 
-    async def until(self, host: str, *, dead: bool) -> None:
+    async def wait_until(self, host: str, *, dead: bool) -> None:
         """Wait until a host is dead, or alive."""
         while self.is_dead(host) is not dead:
             await self._news.wait()
@@ -294,12 +294,12 @@ class Control:
             return
         is_new = marks != self._marks
         self._marks = marks
-        if self._look_at_behaviour() or is_new:
+        if self._read_behaviour() or is_new:
             news, self._news = self._news, asyncio.Event()
             news.set()
 
-    def _look_at_behaviour(self) -> bool:
-        """Whether how they behave has changed."""
+    def _read_behaviour(self) -> bool:
+        """Whether the behaviour has changed."""
         path = self._folder / BEHAVIOUR
         try:
             about = path.stat()

@@ -1,7 +1,7 @@
 """What an agent must keep over a restart: a small file per host.
 
-It is replaced as a whole and made durable before the conductor hears of what is in it. Writes are shared: all
-that ask while a write is under way wait for the next one.
+The file is replaced as a whole, and is durable before anything in it is reported to the conductor. Writes are
+shared: all callers that come while a write is under way wait for the next one.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from berth.cell.protocol import Fence
 
 RESULTS_MAX: Final = 1_000
 FENCES_MAX: Final = 2_000
-"""Of servers that are not on the host any more."""
+"""How many fences of servers that have left the host are kept."""
 
 FOLDER: Final = "hosts"
 HOST_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}\Z"

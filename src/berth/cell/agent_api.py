@@ -1,6 +1,6 @@
 """The agent API: an ASGI application with the paths of the agent protocol (``protocol``).
 
-A caller is known before its body is read, and speaks for one host (``credentials``). All answers are JSON.
+A caller is known before its body is read, and speaks for one host (``agents``). All answers are JSON.
 """
 
 import logging

@@ -3,7 +3,7 @@
     unknown --(join token and a new credential)--> joined --(its credential)--> registers, polls, reports
     joined --(an operator)--> revoked --(an operator)--> readmitted: it may join again, with a new credential
 
-A caller with the host's own credential may speak for a host, and nobody else. A new host joins: its agent
+Only a caller with the host's own credential may speak for a host. A new host joins: its agent
 sends the cell's join token with the credential that it has made, and that is the host's from then on.
 
 An agent that speaks version 1 of the protocol has no credential. It is accepted with the join token for a
@@ -26,11 +26,11 @@ from berth.runtime.secrets import digest_of, is_secret_of
 from berth.view import View
 
 HOSTS_MAX: Final = 100_000
-"""In one cell."""
+"""How many hosts a cell may have."""
 _CREDENTIAL: Final = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}):([A-Za-z0-9_-]{32,128})\Z")
 _VERSION: Final = re.compile(r"[1-9][0-9]{0,5}\Z")
 
-# -- who calls ----------------------------------------------------------------------------------
+# -- callers ------------------------------------------------------------------------------------
 
 
 class NotAllowed(Exception):
@@ -66,7 +66,8 @@ def read_caller(headers: dict[str, str], join_token: str | None) -> AgentCaller:
 
 
 def check_before_body(caller: AgentCaller, agent: Agent | None) -> None:
-    """Refuse a caller whose body need not be read. ``agent``: of the host whose credential is shown."""
+    """Refuse a caller whose body need not be read. ``agent``: the agent of the host
+    whose credential is sent."""
     if agent is not None and agent.is_revoked:
         raise NotAllowed(
             f"The credential of the host {agent.name} was revoked: 'berth agent readmit' lets it join again."
@@ -81,7 +82,7 @@ def check_before_body(caller: AgentCaller, agent: Agent | None) -> None:
 
 
 def check_host(caller: AgentCaller, host: str, agent: Agent | None) -> None:
-    """Refuse a caller who speaks for another host than its own. ``agent``: of the host spoken for."""
+    """Refuse a caller that speaks for another host than its own. ``agent``: the agent of ``host``."""
     if caller.host is not None:
         if caller.host != host:
             raise NotAllowed(f"This credential belongs to host {caller.host}, not to {host}.")
@@ -93,7 +94,7 @@ def check_host(caller: AgentCaller, host: str, agent: Agent | None) -> None:
         raise NotAllowed(f"The host {agent.name} has a credential: send it in X-Agent-Credential.")
 
 
-# -- what the journal says of them ---------------------------------------------------------------
+# -- records ------------------------------------------------------------------------------------
 
 
 def explain_refusal(view: View, agent: Agent) -> str | None:

@@ -18,8 +18,8 @@ from berth.cell.placement import ClaimRefused, ClaimWriter, PlacementUnavailable
 from berth.cell.protocol import AgentCommand
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Overloaded
-from berth.model.batches import Origin
 from berth.model.commands import Command
+from berth.model.events import Origin
 from berth.model.ids import Index
 from berth.model.rejections import Rejection
 from berth.model.saga_runs import Agent, SagaRun
@@ -119,7 +119,7 @@ class Conductor:
 
     async def _follow(self) -> None:
         """Start what there is to do, and wait for more."""
-        index = await self._engine.read(self._look)
+        index = await self._engine.read(self._start_runs)
         if index is None:
             _log.error("another conductor has taken over this cell, stopping")
             self._is_replaced = True
@@ -127,7 +127,7 @@ class Conductor:
         await self._forget()
         await self._engine.wait_beyond(index, _FOLLOW_S)
 
-    def _look(self, view: View) -> Index | None:
+    def _start_runs(self, view: View) -> Index | None:
         """Start a task for each run that has none. None if another conductor has taken over."""
         if saga_runs.is_replaced(view, self.term):
             return None
@@ -217,14 +217,14 @@ class Conductor:
                     return lambda run: record_claim_refused(run, now(), reason)
                 return lambda run: record_claim_moved(run, now(), claim, migration)
             case AgentTask():
-                return await self._by_agent(run, task)
+                return await self._run_command(run, task)
 
     def _may_retry_refused(self, run: SagaRun) -> bool:
         """Whether to try once more what Placement has refused: the cause may pass."""
         self._refused[run.id] = self._refused.get(run.id, 0) + 1
         return self._refused[run.id] < _REFUSALS_MAX
 
-    async def _by_agent(self, run: SagaRun, task: AgentTask) -> Callable[[SagaRun], SagaRun]:
+    async def _run_command(self, run: SagaRun, task: AgentTask) -> Callable[[SagaRun], SagaRun]:
         now = self._clock.now_ns
         if is_aborted(run):
             return lambda run: record_failure(run, now(), "aborted")

@@ -23,8 +23,8 @@ from berth.cell.protocol import WITH_CREDENTIALS, Leftover, Poll, PollAnswer, Re
 from berth.cell.providers import HostTreeWriter, read_owned
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Overloaded
-from berth.model.batches import Origin
 from berth.model.commands import Enact
+from berth.model.events import Origin
 from berth.model.rejections import RecordMoved, Rejection
 from berth.model.saga_runs import Agent, Instance, OwnedProvider
 from berth.runtime.clock import Clock
@@ -76,7 +76,7 @@ class _Known(NamedTuple):
     has_complaints: bool
 
 
-def _known(view: View, host: str, servers: tuple[str, ...]) -> _Known | None:
+def _read_known(view: View, host: str, servers: tuple[str, ...]) -> _Known | None:
     """All that a poll needs of the journal, in one read; None for a host that has not registered."""
     agent = view.records.get(Agent, host)
     if agent is None:
@@ -120,27 +120,27 @@ class HostRegistry:
 
     def check_caller(self, caller: AgentCaller) -> None:
         """Refuse a caller whose body need not be read (NotAllowed)."""
-        agents.check_before_body(caller, None if caller.host is None else self._agent(caller.host))
+        agents.check_before_body(caller, None if caller.host is None else self._find_agent(caller.host))
 
     def check_host(self, caller: AgentCaller, host: str) -> None:
-        """Refuse a caller who speaks for another host than its own (NotAllowed)."""
-        agents.check_host(caller, host, self._agent(host))
+        """Refuse a caller that speaks for another host than its own (NotAllowed)."""
+        agents.check_host(caller, host, self._find_agent(host))
 
     def check_joined(self, caller: AgentCaller, host: str) -> None:
         """HostNotRegistered, if a host must register first, so that its credential is known."""
         self.check_host(caller, host)
-        agent = self._agent(host)
+        agent = self._find_agent(host)
         if agent is None or (agent.credential is None and caller.secret is not None):
             raise HostNotRegistered(host)
 
-    def _agent(self, host: str) -> Agent | None:
+    def _find_agent(self, host: str) -> Agent | None:
         # The view in memory will do: it follows the journal all the time.
         return self._engine.view.records.get(Agent, host)
 
     async def register(self, host: Register, caller: AgentCaller) -> None:
         """Register a host, or record what it has now. What takes long in Placement goes on after the
         answer: a host that waited for it would not poll."""
-        if self._agent(host.host) is not None:
+        if self._find_agent(host.host) is not None:
             self._heartbeats.hear(host.host)
         if host.host in self._writing:
             raise PlacementUnavailable(f"{host.name}: the last report is still being written, retry later")
@@ -152,7 +152,7 @@ class HostRegistry:
             raise PlacementUnavailable("the conductor is stopping")
         if writing.done():
             writing.result()
-        elif self._agent(host.host) is None:
+        elif self._find_agent(host.host) is None:
             raise PlacementUnavailable(f"{host.name}: the registration is still being written, retry later")
         else:
             # If the write never ends, this complaint makes the host register again. It is decided in the
@@ -248,7 +248,7 @@ class HostRegistry:
     async def poll(self, poll: Poll, version: int) -> PollAnswer:
         """The commands for a host, as soon as there are any, or after the time that it waits."""
         host = poll.host
-        # First of all: what follows may have to wait for the journal, and that is not the host's fault.
+        # Before anything that may have to wait for the journal: the host has been heard of.
         self._heartbeats.hear(host)
         known = await self._hear(host, poll.servers)
         leftovers = known.leftovers
@@ -295,7 +295,7 @@ class HostRegistry:
     async def _check_providers(self, host: str) -> None:
         """Make a host register again if something that it has reported is not in Placement any more."""
         tree = await self._engine.read(lambda view: agents.find_tree(view, host))
-        agent = self._agent(host)
+        agent = self._find_agent(host)
         if agent is None or agent.complaints or host in self._writing:
             return
         lost = await self._providers.find_lost(host, tree)
@@ -313,9 +313,9 @@ class HostRegistry:
         _log.warning("%s: %s The agent is asked to register again.", agent.name, lost)
 
     async def _hear(self, host: str, servers: tuple[str, ...]) -> _Known:
-        """Take a heartbeat: the host is up, once no leftover is on it. What the journal says of it."""
+        """Take a heartbeat: the host is up, once no leftover is on it. Returns what the journal says."""
         self._heartbeats.hear(host)
-        known = await self._engine.read(lambda view: _known(view, host, servers))
+        known = await self._engine.read(lambda view: _read_known(view, host, servers))
         if known is None:
             raise HostNotRegistered(host)
         if known.leftovers:

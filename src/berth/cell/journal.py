@@ -66,7 +66,7 @@ def make_cell_engine(
 
 async def open_cell(database: str, clock: Clock, ids: Ids, observer: Observer | None = None) -> Engine:
     """The engine of a cell's journal, started, once its database answers. It may be unreachable, or wait
-    for an upgrade: an operator mends either, and the other cells go on."""
+    for an upgrade: both are retried, and the other cells go on."""
     # Not in the event loop: a region serves requests while the database of a cell does not answer.
     thread = JournalThread(_OPEN_S)
     opened: list[Journal] = []

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from berth.client import Answer, Client, Unreachable
+from berth.model.placement import INSTANCE, MIGRATION
 from berth.model.saga_runs import ClaimSnapshot, Destination, SagaRun
 from berth.model.servers import Held, Place
-from berth.model.vocabulary import INSTANCE, MIGRATION
 from berth.sagas.conflicts import as_dict, as_held, describe_difference, differs, minus, plus, same
 from berth.sagas.runner import saga_of
 from berth.sagas.saga import ClaimChange
@@ -36,7 +36,7 @@ class PlacementUnavailable(Exception):
     """Placement does not answer. Whether a change was made is not known."""
 
 
-class _Change(NamedTuple):
+class _ConsumerChange(NamedTuple):
     """What a consumer is to hold, in place of what it was last given. ``keeps``: with what others have
     added to that meanwhile, except on the host ``left``: the server is not there any more."""
 
@@ -55,9 +55,9 @@ class ClaimWriter:
     async def write(self, run: SagaRun, wanted: ClaimChange) -> tuple[ClaimSnapshot, ClaimSnapshot | None]:
         """Make a change for a run, whatever others have changed; what server and migration hold afterwards.
         Only a check is refused because of others."""
-        server = _Change(run.server, INSTANCE, run.claim)
+        server = _ConsumerChange(run.server, INSTANCE, run.claim)
         last = run.migration_claim or ClaimSnapshot((), None)
-        migration = None if run.migration is None else _Change(run.migration, MIGRATION, last)
+        migration = None if run.migration is None else _ConsumerChange(run.migration, MIGRATION, last)
         match wanted:
             case "release":
                 changes = [server] if migration is None else [server, migration]
@@ -83,25 +83,25 @@ class ClaimWriter:
         """Move the server's claim to an alternate: group policies and capacity are judged there. The
         migration holds what the server does not go on using there."""
         left = None if dest.place == run.dest else run.dest
-        changes = [_Change(run.server, INSTANCE, run.claim, dest.held, keeps=True, left=left)]
+        changes = [_ConsumerChange(run.server, INSTANCE, run.claim, dest.held, keeps=True, left=left)]
         last = run.migration_claim
         if last is None or run.migration is None or same(dest.shared, run.shared):
             (moved,) = await self._change(run, changes)
             return moved, last
         wanted = minus(plus((last.held, run.shared)), dest.shared)
-        changes.append(_Change(run.migration, MIGRATION, last, wanted))
+        changes.append(_ConsumerChange(run.migration, MIGRATION, last, wanted))
         first, second = await self._change(run, changes)
         return first, second
 
-    async def _change(self, run: SagaRun, changes: Sequence[_Change]) -> list[ClaimSnapshot]:
+    async def _change(self, run: SagaRun, changes: Sequence[_ConsumerChange]) -> list[ClaimSnapshot]:
         """Make all changes in one step. A consumer that another client has written is read, and written
         over."""
         given = [change.last.generation for change in changes]
-        kept = [await self._kept(change, change.last.kept) for change in changes]
+        kept = [await self._find_kept(change, change.last.kept) for change in changes]
         for _ in range(_ATTEMPTS):
             wanted = [plus((change.wanted, more)) for change, more in zip(changes, kept, strict=True)]
             body = {
-                change.consumer: _claim(run, change.type, held, generation)
+                change.consumer: _format_claim(run, change.type, held, generation)
                 for change, held, generation in zip(changes, wanted, given, strict=True)
                 if held or generation is not None
             }
@@ -115,21 +115,23 @@ class ClaimWriter:
                 ]
             if answer.status != 409 or answer.code != _CONCURRENT:
                 raise ClaimRefused(answer.detail)
-            now = [await self._held(change.consumer) for change in changes]
+            now = [await self._read_held(change.consumer) for change in changes]
             if all(map(_is_made, changes, now)):
-                return [_as_made(change, snapshot) for change, snapshot in zip(changes, now, strict=True)]
+                return [
+                    _make_snapshot(change, snapshot) for change, snapshot in zip(changes, now, strict=True)
+                ]
             given = [snapshot.generation for snapshot in now]
             kept = [
-                await self._kept(change, minus(snapshot.held, minus(change.last.held, change.last.kept)))
+                await self._find_kept(change, minus(snapshot.held, minus(change.last.held, change.last.kept)))
                 for change, snapshot in zip(changes, now, strict=True)
             ]
         raise PlacementUnavailable(f"Placement write contention: gave up after {_ATTEMPTS} attempts")
 
-    async def _kept(self, change: _Change, more: Held) -> Held:
+    async def _find_kept(self, change: _ConsumerChange, more: Held) -> Held:
         """The part of what others have added that stays."""
         if not change.keeps or change.left is None:
             return more if change.keeps else ()
-        roots = {provider: await self._root_of(provider) for provider, _ in more}
+        roots = {provider: await self._find_root(provider) for provider, _ in more}
         return tuple(part for part in more if roots[part[0]] != change.left.id)
 
     async def _check(self, run: SagaRun) -> None:
@@ -137,8 +139,8 @@ class ClaimWriter:
         if run.policy != "fail" or run.is_forced:
             return
         released, written = saga_of(run).released, saga_of(run).written
-        server = (await self._held(run.server)).held
-        migration = () if run.migration is None else (await self._held(run.migration)).held
+        server = (await self._read_held(run.server)).held
+        migration = () if run.migration is None else (await self._read_held(run.migration)).held
         found = []
         is_servers = "server" in written
         if is_servers and differs(server, run.claim.held, is_released="server" in released):
@@ -154,12 +156,12 @@ class ClaimWriter:
             )
             raise ClaimRefused(reason, (server, migration))
 
-    async def _root_of(self, provider: str) -> str:
+    async def _find_root(self, provider: str) -> str:
         """The root of a provider's tree; the provider itself, if it is gone."""
         answer = await self._ask("GET", f"/resource_providers/{provider}", None)
         return str(answer.body["root_provider_uuid"]) if answer.status == 200 else provider
 
-    async def _held(self, consumer: str) -> ClaimSnapshot:
+    async def _read_held(self, consumer: str) -> ClaimSnapshot:
         answer = await self._ask("GET", f"/allocations/{consumer}", None)
         if answer.status != 200:
             raise PlacementUnavailable(answer.detail)
@@ -177,20 +179,20 @@ class ClaimWriter:
         return answer
 
 
-def _is_made(change: _Change, now: ClaimSnapshot) -> bool:
+def _is_made(change: _ConsumerChange, now: ClaimSnapshot) -> bool:
     """Whether a consumer holds what it was to hold, and others at most have added to it since: then only
-    the answer was lost. A migration is written by nobody else, and holds exactly that."""
+    the answer was lost. A migration is written by no other client, and holds exactly that."""
     if change.type == MIGRATION or not change.wanted:
         return same(now.held, change.wanted)
     is_as_it_was = not minus(change.last.held, now.held) and bool(minus(change.last.held, change.wanted))
     return not minus(change.wanted, now.held) and not is_as_it_was
 
 
-def _as_made(change: _Change, now: ClaimSnapshot) -> ClaimSnapshot:
+def _make_snapshot(change: _ConsumerChange, now: ClaimSnapshot) -> ClaimSnapshot:
     return ClaimSnapshot(now.held, now.generation, minus(now.held, change.wanted) if change.keeps else ())
 
 
-def _claim(run: SagaRun, type: str, held: Held, generation: int | None) -> dict[str, Any]:
+def _format_claim(run: SagaRun, type: str, held: Held, generation: int | None) -> dict[str, Any]:
     return {
         "allocations": {id: {"resources": amounts} for id, amounts in as_dict(held).items()},
         "project_id": run.project,

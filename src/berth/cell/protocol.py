@@ -9,10 +9,10 @@ A command has an id, which is the same whenever it is handed out again, and a fe
 server the one with the greater fence is the later, and an agent that has seen it refuses the other. Fields
 keep the names that they had on the wire when they were introduced (``rename``).
 
-**Who calls** is in headers, so that it is known before a body is read. ``X-Agent-Credential: HOST:SECRET``
-is the host's own credential, which the agent makes before it registers for the first time. ``X-Agent-Token``
-is the cell's join token, with which a host that is not known yet may register; its credential is kept from
-then on, and nothing else is accepted for that host.
+**The caller** is named in headers, so that it is known before a body is read. ``X-Agent-Credential:
+HOST:SECRET`` is the host's own credential, which the agent makes before it registers for the first time.
+``X-Agent-Token`` is the cell's join token, with which a host that is not known yet may register; its
+credential is kept from then on, and nothing else is accepted for that host.
 
 **Versions.** ``X-Agent-Version`` in a request says which version of this protocol the agent speaks, in an
 answer which the conductor speaks. Without the header it is version 1, which has no credentials. Fields that a
@@ -32,7 +32,7 @@ from berth.model.saga_runs import Spec
 
 VERSION: Final = 2
 WITH_CREDENTIALS: Final = 2
-"""From this version on agents show a credential, and can be asked to register again."""
+"""From this version on agents send a credential, and can be asked to register again."""
 
 REGISTER: Final = "/agent/v1/register"
 POLL: Final = "/agent/v1/poll"
@@ -46,7 +46,7 @@ SERVERS_MAX: Final = 10_000
 PROVIDERS_MAX: Final = 1_000
 INVENTORIES_MAX: Final = 2_000
 TRAITS_MAX: Final = 5_000
-"""Of all providers of a host together."""
+"""Limits of all providers of a host together."""
 WAIT_SECONDS_MAX: Final = 60
 
 Uuid = Annotated[str, Meta(pattern="^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\\Z")]
@@ -66,7 +66,7 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ReportedInventory(_Message, frozen=True, kw_only=True):
-    """As Placement has it. ``max_unit`` None: the total."""
+    """An inventory as Placement has it. ``max_unit`` None: the total."""
 
     total: _Amount
     reserved: Annotated[int, Meta(ge=0, le=AMOUNT_MAX)] = 0
@@ -156,7 +156,7 @@ class AgentCommand(_Message, frozen=True, kw_only=True):
     runs: bool = True
     """Whether the server is to run afterwards."""
     to_host: str | None = None
-    """Of a live migration: where it goes."""
+    """The destination of a live migration."""
 
 
 class Leftover(_Message, frozen=True, kw_only=True):

@@ -25,9 +25,8 @@ import msgspec
 from berth.cell.placement import ClaimRefused, PlacementUnavailable
 from berth.cell.protocol import Register, ReportedProvider
 from berth.client import Answer, Client, Unreachable
-from berth.model.placement import Inventory
+from berth.model.placement import AGENT_CELL_HEADER, SHARES_VIA_AGGREGATE, Inventory
 from berth.model.saga_runs import OwnedProvider
-from berth.model.vocabulary import AGENT_CELL_HEADER, SHARES_VIA_AGGREGATE
 from berth.sagas.hosts import cell_aggregate
 
 COMPLAINTS_MAX: Final = 20
@@ -50,10 +49,10 @@ Note = Callable[[OwnedProvider], Awaitable[object]]
 
 
 def read_owned(host: Register) -> tuple[OwnedProvider, ...]:
-    return tuple(_own(provider) for provider in host.providers)
+    return tuple(_read_owned_provider(provider) for provider in host.providers)
 
 
-def _own(provider: ReportedProvider) -> OwnedProvider:
+def _read_owned_provider(provider: ReportedProvider) -> OwnedProvider:
     inventories = {name: inventory.in_full() for name, inventory in provider.inventories.items()}
     traits = set(provider.traits) - {SHARES_VIA_AGGREGATE}
     return OwnedProvider(provider.id, inventories, tuple(sorted(traits)))
@@ -67,7 +66,7 @@ class HostTreeWriter:
 
     async def explain_refusal(self, host: Register) -> str | None:
         """Why an unknown host cannot join this cell; None if it can."""
-        for row in await self._placement.rows(f"in_tree={host.host}"):
+        for row in await self._placement.list_providers(f"in_tree={host.host}"):
             if row["uuid"] == host.host:
                 return await self._explain_existing(row)
         return await self._explain_name(host)
@@ -75,9 +74,9 @@ class HostTreeWriter:
     async def _explain_existing(self, row: dict[str, Any]) -> str | None:
         if row["root_provider_uuid"] != row["uuid"]:
             return f"The provider {row['uuid']} is part of the host {row['root_provider_uuid']}."
-        if SHARES_VIA_AGGREGATE in await self._placement.traits(row["uuid"]):
+        if SHARES_VIA_AGGREGATE in await self._placement.list_traits(row["uuid"]):
             return f"The provider {row['name']} ({row['uuid']}) is a sharing provider, not a host."
-        if self._aggregate in await self._placement.aggregates(row["uuid"]):
+        if self._aggregate in await self._placement.list_aggregates(row["uuid"]):
             return None
         return (
             f"The provider {row['name']} ({row['uuid']}) exists already and is not in this cell. If it is "
@@ -85,19 +84,19 @@ class HostTreeWriter:
         )
 
     async def _explain_name(self, host: Register) -> str | None:
-        for row in await self._placement.rows(f"name={quote(host.name, safe='')}"):
+        for row in await self._placement.list_providers(f"name={quote(host.name, safe='')}"):
             return f"The name {host.name} is taken: the provider {row['uuid']} has it."
         return None
 
     async def find_lost(self, host: str, tree: tuple[OwnedProvider, ...]) -> str | None:
         """What others have deleted of a host whose agent owns ``tree``; None if nothing."""
-        rows = await self._placement.rows(f"in_tree={host}")
+        rows = await self._placement.list_providers(f"in_tree={host}")
         there = {row["uuid"] for row in rows if row["root_provider_uuid"] == host}
         lost = [provider.id for provider in tree if provider.id not in there]
         if lost:
             more = f" and {len(lost) - 1} more of its providers are" if len(lost) > 1 else " is"
             return f"{lost[0]}{more} gone from Placement."
-        if tree and self._aggregate not in await self._placement.aggregates(host):
+        if tree and self._aggregate not in await self._placement.list_aggregates(host):
             return "The host is not in the aggregate of its cell any more."
         return None
 
@@ -150,7 +149,7 @@ class _Writing:
         self._complaints.append(f"{text[: COMPLAINT_LENGTH_MAX - 3]}..." if is_long else text)
 
     async def run(self) -> tuple[OwnedProvider, ...]:
-        rows = await self._placement.rows(f"in_tree={self._host.host}")
+        rows = await self._placement.list_providers(f"in_tree={self._host.host}")
         self._rows = {row["uuid"]: row for row in rows if row["root_provider_uuid"] == self._host.host}
         self._inside = set(self._rows)
         # What is gone comes first: another provider may have its name now.
@@ -233,9 +232,11 @@ class _Writing:
         cannot = await self._placement.change(
             f"/resource_providers/{provider.id}/inventories",
             "inventories",
-            lambda there: there | {kind: _full(there[kind]) for kind in withheld.keys() & there.keys()},
+            lambda there: (
+                there | {kind: _reserve_all(there[kind]) for kind in withheld.keys() & there.keys()}
+            ),
         )
-        holders = await self._holders(provider.id, None)
+        holders = await self._describe_holders(provider.id, None)
         if cannot is not None:
             self.complain(f"{name} is gone from the host and cannot be reserved: {cannot}")
         elif holders:
@@ -260,7 +261,7 @@ class _Writing:
 
     async def _write_contents(self, provider: ReportedProvider) -> OwnedProvider:
         """Write inventories and traits; what the agent owns of them afterwards."""
-        said = _own(provider)
+        said = _read_owned_provider(provider)
         before = self._before.get(provider.id, said)
         await self._create_names(provider)
         withheld = await self._write_inventories(provider, said, before)
@@ -297,7 +298,7 @@ class _Writing:
                         if kind in there or not must_wait:
                             wanted[kind] = _merge_inventory(kind, there.get(kind), said, before)
                     elif kind in withheld and kind in there:
-                        wanted[kind] = _full(there[kind])
+                        wanted[kind] = _reserve_all(there[kind])
                     else:
                         wanted.pop(kind, None)
                 return wanted
@@ -323,7 +324,7 @@ class _Writing:
         return dict(answer.body["usages"]) if answer.status == 200 else {}
 
     async def _complain_of_withheld(self, provider: ReportedProvider, kind: str, must_wait: bool) -> None:
-        holders = await self._holders(provider.id, kind)
+        holders = await self._describe_holders(provider.id, kind)
         self.complain(
             f"{provider.name}: {kind} is gone from the host and in use by {holders}: nothing new fits on it."
             + (" What is there in its place has to wait." if must_wait else "")
@@ -342,8 +343,8 @@ class _Writing:
             if used.get(kind, 0) > has:
                 self.complain(f"{provider.name}: {used[kind]} of {kind} are in use, the host has {has}.")
 
-    async def _holders(self, provider: str, kind: str | None) -> str:
-        """Who holds something of a provider, of one class or any: their ids, or some of them."""
+    async def _describe_holders(self, provider: str, kind: str | None) -> str:
+        """The ids of the consumers that hold something of a provider, of one class or any; of many, some."""
         answer = await self._placement.ask("GET", f"/resource_providers/{provider}/allocations")
         found = answer.body["allocations"] if answer.status == 200 else {}
         holders = [id for id, held in found.items() if kind is None or kind in held["resources"]]
@@ -372,7 +373,7 @@ def _merge_inventory(
     kind: str, there: dict[str, Any] | None, said: OwnedProvider, before: OwnedProvider
 ) -> dict[str, Any]:
     """The inventory of a class that an agent reports: what it says, but for what an operator has set."""
-    wanted = _on_the_wire(said.inventories[kind])
+    wanted = _format_inventory(said.inventories[kind])
     if there is None:
         return wanted
     if kind in before.withheld and there["reserved"] == there["total"]:
@@ -385,12 +386,12 @@ def _merge_inventory(
     return wanted
 
 
-def _full(inventory: dict[str, Any]) -> dict[str, Any]:
-    """The inventory with nothing free of it."""
+def _reserve_all(inventory: dict[str, Any]) -> dict[str, Any]:
+    """The inventory with all of it reserved."""
     return {**inventory, "reserved": inventory["total"]}
 
 
-def _on_the_wire(inventory: Inventory) -> dict[str, Any]:
+def _format_inventory(inventory: Inventory) -> dict[str, Any]:
     fields = ("total", "reserved", "min_unit", "max_unit", "step_size", "allocation_ratio")
     return {field: getattr(inventory, field) for field in fields}
 
@@ -401,16 +402,16 @@ class _Placement:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def rows(self, query: str) -> list[dict[str, Any]]:
-        answer = await self._found(f"/resource_providers?{query}")
+    async def list_providers(self, query: str) -> list[dict[str, Any]]:
+        answer = await self._fetch(f"/resource_providers?{query}")
         return list(answer.body["resource_providers"])
 
-    async def traits(self, provider: str) -> list[str]:
-        answer = await self._found(f"/resource_providers/{provider}/traits")
+    async def list_traits(self, provider: str) -> list[str]:
+        answer = await self._fetch(f"/resource_providers/{provider}/traits")
         return list(answer.body["traits"])
 
-    async def aggregates(self, provider: str) -> list[str]:
-        answer = await self._found(f"/resource_providers/{provider}/aggregates")
+    async def list_aggregates(self, provider: str) -> list[str]:
+        answer = await self._fetch(f"/resource_providers/{provider}/aggregates")
         return list(answer.body["aggregates"])
 
     async def change(self, path: str, key: str, change: Callable[[Any], Any]) -> str | None:
@@ -441,7 +442,7 @@ class _Placement:
             raise PlacementUnavailable(answer.detail)
         return answer
 
-    async def _found(self, path: str) -> Answer:
+    async def _fetch(self, path: str) -> Answer:
         answer = await self.ask("GET", path)
         if answer.status != 200:
             raise ClaimRefused(answer.detail)

@@ -30,7 +30,7 @@ def accept_run(view: View, run: SagaRun, now_ns: int) -> Enact | None:
         return None
     run = msgspec.structs.replace(run, since_ns=now_ns)
     after = msgspec.structs.replace(
-        instance, hosts=_with(instance.hosts, run), last=run.number, nowhere_since_s=None
+        instance, hosts=_add_hosts(instance.hosts, run), last=run.number, nowhere_since_s=None
     )
     return Enact((RecordChanged(None, run), replace_record(view, after)))
 
@@ -96,14 +96,14 @@ def forget_instances(view: View, before_s: int) -> Enact | None:
     return Enact(tuple(remove_record(view, instance) for instance in gone[:100])) if gone else None
 
 
-def _with(hosts: tuple[str, ...], run: SagaRun) -> tuple[str, ...]:
+def _add_hosts(hosts: tuple[str, ...], run: SagaRun) -> tuple[str, ...]:
     places = [place.id for place in (run.source, run.dest) if place is not None]
     return tuple(dict.fromkeys((*hosts, *places)))
 
 
 def _place_instance(view: View, instance: Instance, run: SagaRun, now_s: int) -> Instance:
     if not is_finished(run):
-        return msgspec.structs.replace(instance, hosts=_with(instance.hosts, run))
+        return msgspec.structs.replace(instance, hosts=_add_hosts(instance.hosts, run))
     saga = saga_of(run)
     if all(step.at == PLACEMENT for step in saga.steps):
         return instance

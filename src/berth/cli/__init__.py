@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from berth import __version__
 from berth.cli.command import FORMATTER, CommandError
-from berth.runtime.sources import SettingsError
+from berth.runtime.settings import SettingsError
 
 __all__ = ["main"]
 

@@ -40,7 +40,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     add_token_file(command, "--agent-token-file", "BERTH_AGENT_TOKEN")
     add_fleet(command, hosts=1, build_s=0.5, live_migrate_s=3)
     command.add_argument(
-        "--prefix", metavar="NAME", type=_prefix, default="host", help="prefix of the hosts' names [host]"
+        "--prefix",
+        metavar="NAME",
+        type=_read_prefix,
+        default="host",
+        help="prefix of the hosts' names [host]",
     )
     command.add_argument(
         "--cell",
@@ -49,7 +53,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help="run only the hosts of this cell: those that name it, and its share of those that name none",
     )
     command.add_argument(
-        "--cells", metavar="A,B,...", type=_cell_names, default=(), help="all cells that share the fleet"
+        "--cells", metavar="A,B,...", type=_read_cell_names, default=(), help="all cells that share the fleet"
     )
     add_logging(command, "info")
     _add_actions(command)
@@ -81,14 +85,14 @@ def _add_actions(command: argparse.ArgumentParser) -> None:
         )
 
 
-def _cell_names(text: str) -> tuple[str, ...]:
+def _read_cell_names(text: str) -> tuple[str, ...]:
     names = tuple(cell_name(name) for name in text.split(","))
     if len(set(names)) < len(names) or len(names) > CELLS_MAX:
         raise argparse.ArgumentTypeError(f"{text!r} is refused: up to {CELLS_MAX} names, each once")
     return names
 
 
-def _prefix(text: str) -> str:
+def _read_prefix(text: str) -> str:
     if not (1 <= len(text) <= 100 and text.isascii() and text.replace("-", "").replace(".", "").isalnum()):
         raise argparse.ArgumentTypeError(f"{text!r} is refused: letters, digits, '-' and '.', 100 at most")
     return text
@@ -104,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
         return agent_credentials.run(arguments)
     _refuse_incomplete(arguments)
     try:
-        hosts = _hosts(arguments)
+        hosts = _read_hosts(arguments)
     except FleetError as error:
         raise CommandError(str(error)) from error
     token = find_secret("BERTH_AGENT_TOKEN", arguments.agent_token_file)
@@ -127,7 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _show_life(heartbeat: Heartbeat | None, stop: asyncio.Event) -> None:
-    """Show that the event loop runs, if whoever started this process watches it."""
+    """Send heartbeats from the event loop, if the process that started this one watches it."""
     if heartbeat is not None:
         beat_from_loop(heartbeat, stop.set)
 
@@ -139,7 +143,7 @@ def _refuse_incomplete(arguments: argparse.Namespace) -> None:
         raise CommandError(f"--{', --'.join(missing)} must be given; see 'berth agent --help'")
 
 
-def _hosts(arguments: argparse.Namespace) -> list[SimHost]:
+def _read_hosts(arguments: argparse.Namespace) -> list[SimHost]:
     if arguments.fleet is not None:
         hosts = read_fleet(arguments.fleet)
     else:

@@ -23,8 +23,8 @@ from berth.client import Client
 from berth.engine import Unavailable
 from berth.engine.engine import Overloaded
 from berth.journal import AddressError, JournalError
-from berth.model.batches import Origin
 from berth.model.commands import Enact
+from berth.model.events import Origin
 from berth.model.saga_runs import Agent
 from berth.runtime.clock import SystemClock
 from berth.runtime.ids import Ids
@@ -64,7 +64,7 @@ async def _rotate(arguments: argparse.Namespace) -> int:
         try:
             credential = kept_credential(arguments.data, name) if name in known else None
             if credential is None:
-                raise CommandError(f"there is no credential of it in {arguments.data}")
+                raise CommandError(f"{arguments.data} has no credential of this host")
             await _rotate_one(arguments, credential)
             print(f"{name} has a new credential")
         except (CommandError, ConductorUnreachable, ConductorRefuses, StateError) as error:
@@ -81,7 +81,7 @@ async def _rotate_one(arguments: argparse.Namespace, credential: Credential) -> 
         try:
             await conductor.change_credential(wanted)
         except CredentialRefused:
-            # An earlier attempt may have come through: then the next one is good already.
+            # An earlier attempt may have succeeded: then the next credential is valid already.
             if not credential.take_other():
                 raise
             conductor.show(credential.header())

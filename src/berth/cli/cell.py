@@ -38,8 +38,7 @@ from berth.cli.command import (
 from berth.cli.housekeeper import housekeeper
 from berth.cli.serve import keep_freed_memory, limits_of
 from berth.cli.settings import format_value
-from berth.client import Token
-from berth.client.tokens import keystone_token
+from berth.client import Token, keystone_token
 from berth.journal import AddressError, parse_address
 from berth.runtime.secrets import keep_files_private
 from berth.runtime.settings import Settings, is_loopback
@@ -106,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
         worker_hung_seconds=arguments.worker_hung_seconds,
     )
     configure_logging(settings)
-    cell = _cell_settings(arguments, settings)
+    cell = _read_cell_settings(arguments, settings)
     try:
         address = free_address(settings.listen_host, settings.listen_port)
     except CannotListen as error:
@@ -114,7 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
     return _serve(cell, settings, address, limits_of(settings))
 
 
-def _cell_settings(arguments: argparse.Namespace, settings: Settings) -> CellSettings:
+def _read_cell_settings(arguments: argparse.Namespace, settings: Settings) -> CellSettings:
     if not settings.database:
         raise CommandError("--database or BERTH_DATABASE must name the cell's database")
     try:
@@ -131,7 +130,7 @@ def _cell_settings(arguments: argparse.Namespace, settings: Settings) -> CellSet
         name=arguments.name,
         database=settings.database,
         placement=arguments.placement,
-        placement_token=_placement_token(arguments.placement_token_file),
+        placement_token=_find_placement_token(arguments.placement_token_file),
         ca_file=arguments.ca_file,
         agent_token=agent_token,
         heartbeat_timeout_seconds=arguments.heartbeat_timeout,
@@ -139,7 +138,7 @@ def _cell_settings(arguments: argparse.Namespace, settings: Settings) -> CellSet
     )
 
 
-def _placement_token(file: Path | None) -> Token:
+def _find_placement_token(file: Path | None) -> Token:
     """The source of the cell's token for Placement. When a token is refused, the file is read again, or
     Keystone asked again."""
     url = os.environ.get("BERTH_KEYSTONE_AUTH_URL")
@@ -194,8 +193,8 @@ def _work(
     keep_freed_memory()
     status = serve_until_stopped(Cell(cell), address, limits, heartbeat)
     if status == 0 and not heartbeat.is_orphan:
-        # A conductor that another one has replaced stops by itself: then all of it stops, in good order. The
-        # id of a parent that is gone may belong to another process by now.
+        # A conductor that another one has replaced stops by itself: then the whole command stops, with status
+        # 0. The id of a parent that is gone may belong to another process by now.
         with contextlib.suppress(ProcessLookupError):
             os.kill(heartbeat.parent, signal.SIGTERM)
     return status

@@ -14,9 +14,18 @@ from urllib.parse import quote
 
 import msgspec
 
-from berth.cli.command import DAY_S, CommandError, add_action, add_seconds, describe, whole
+from berth.cli.command import (
+    DAY_S,
+    CommandError,
+    add_action,
+    add_region,
+    add_seconds,
+    describe,
+    format_table,
+    region_client,
+    whole,
+)
 from berth.cli.heat_template import write
-from berth.cli.region import add_region, format_table, region_client
 from berth.client import Client, ClientError
 
 if TYPE_CHECKING:
@@ -77,7 +86,7 @@ async def _list(client: Client, arguments: argparse.Namespace) -> int:
     path: str | None = _PATH
     while path is not None:
         page = await client.fetch("GET", path)
-        rows += [_row(cluster) for cluster in page["clusters"]]
+        rows += [_format_row(cluster) for cluster in page["clusters"]]
         path = page["next"]
     sys.stdout.write(format_table(_COLUMNS, rows))
     return 0
@@ -148,7 +157,7 @@ async def _find_path(client: Client, named: str) -> str:
 
 
 async def _report(client: Client, arguments: argparse.Namespace, cluster: Any) -> int:
-    """Print what was started; with --wait, follow it to its end."""
+    """Print the cluster after a request; with --wait, wait until it is settled."""
     print(f"{cluster['uuid']}  {cluster['name']}")
     if arguments.wait:
         return await _wait(client, arguments, f"{_PATH}/{cluster['uuid']}")
@@ -165,20 +174,20 @@ async def _wait(client: Client, arguments: argparse.Namespace, path: str) -> int
     return 0 if cluster["state"] == "active" else 1
 
 
-def _row(cluster: Any) -> tuple[str, ...]:
+def _format_row(cluster: Any) -> tuple[str, ...]:
     progress = cluster["progress"]
     ready = f"{progress['ready']}/{progress['wanted']}"
-    return cluster["uuid"], cluster["name"], cluster["state"], ready, _ratio(cluster)
+    return cluster["uuid"], cluster["name"], cluster["state"], ready, _format_ratio(cluster)
 
 
-def _ratio(cluster: Any) -> str:
+def _format_ratio(cluster: Any) -> str:
     if not cluster["anti_affinity"]:
         return "-"
     return f"{cluster['anti_affinity_ratio']} per {cluster['anti_affinity_domain']}"
 
 
 def _print(cluster: Any) -> None:
-    print(f"{cluster['uuid']}  {cluster['name']}  {_ratio(cluster)}\n{summarize(cluster)}\n")
+    print(f"{cluster['uuid']}  {cluster['name']}  {_format_ratio(cluster)}\n{summarize(cluster)}\n")
     numbers = {group: str(number) for number, group in enumerate(cluster["groups"], 1)}
     rows = [
         (
@@ -187,14 +196,14 @@ def _print(cluster: Any) -> None:
             node["host_name"] or (node["host_id"] or "-")[:8],
             numbers.get(node["group_uuid"], "-"),
             node["server_uuid"],
-            _note(node),
+            _format_note(node),
         )
         for node in cluster["nodes"]
     ]
     sys.stdout.write(format_table(_NODE_COLUMNS, rows))
 
 
-def _note(node: Any) -> str:
+def _format_note(node: Any) -> str:
     said = [] if node["state"] == "wanted" else [node["state"]]
     said += ["host is down"] if node["host_down"] else []
     return "; ".join([*said, *([node["fault"]] if node["fault"] else [])])
@@ -251,7 +260,7 @@ def _add_scale(actions: "Commands") -> None:
         "counts",
         metavar="NODE_GROUP=COUNT",
         nargs="*",
-        type=_count,
+        type=_read_count,
         help=f"number of nodes of the node group [0 to {NODES_MAX}]",
     )
     scale.add_argument(
@@ -340,7 +349,7 @@ def _add_description(command: argparse.ArgumentParser) -> None:
         "--node-group",
         dest="node_groups",
         metavar="KEY=VALUE,...",
-        type=_node_group,
+        type=_read_node_group,
         action="append",
         default=[],
         help=f"keys: {', '.join(_GROUP_KEYS)}; process and the option itself may be repeated",
@@ -350,14 +359,14 @@ def _add_description(command: argparse.ArgumentParser) -> None:
 # -- values -------------------------------------------------------------------------------------
 
 
-def _count(text: str) -> tuple[str, int]:
+def _read_count(text: str) -> tuple[str, int]:
     name, equals, count = text.rpartition("=")
     if not name or not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is refused: NODE_GROUP=COUNT is expected")
     return name, whole(0, NODES_MAX)(count)
 
 
-def _node_group(text: str) -> dict[str, object]:
+def _read_node_group(text: str) -> dict[str, object]:
     """A node group as the API has it."""
     found: dict[str, object] = {}
     processes: list[str] = []
@@ -387,7 +396,7 @@ class NodeGroups(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 def read_description(arguments: argparse.Namespace) -> NewCluster:
     """The cluster in a file, or else in the options."""
-    flags = _flags(arguments)
+    flags = _collect_flags(arguments)
     if arguments.file is not None and flags:
         raise CommandError(
             f"{arguments.file}: a file describes all of it: leave out --name, --node-group and the like"
@@ -406,7 +415,7 @@ def read_node_groups(file: Path) -> tuple[NewNodeGroup, ...]:
     return found
 
 
-def _flags(arguments: argparse.Namespace) -> dict[str, Any]:
+def _collect_flags(arguments: argparse.Namespace) -> dict[str, Any]:
     given = {
         "name": arguments.name,
         "anti_affinity": arguments.anti_affinity,

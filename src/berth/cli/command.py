@@ -1,4 +1,5 @@
-"""What commands have in common: the error that ends them, and the arguments and secrets that several take.
+"""What commands have in common: the error that ends them, the arguments and secrets that several take, and
+how they ask a region and show its answers.
 
 Every number has a range. A secret has no option, because every user of a machine can read the command lines
 of its processes: it comes from the environment, or from a file that only its owner may read.
@@ -19,6 +20,8 @@ from berth.runtime.secrets import refuse_others
 from berth.runtime.settings import BY_NAME
 
 if TYPE_CHECKING:
+    from berth.client import Client
+
     Commands = argparse._SubParsersAction[Any]
 
 CELLS_MAX: Final = 64
@@ -40,7 +43,7 @@ def describe(command: argparse.ArgumentParser, text: str) -> None:
 
 
 def add_action(actions: "Commands", name: str, summary: str, more: str = "") -> argparse.ArgumentParser:
-    """The parser of a command of a command, such as ``berth cluster create``."""
+    """The parser of an action of a command, such as ``berth cluster create``."""
     action: argparse.ArgumentParser = actions.add_parser(
         name,
         help=summary,
@@ -242,3 +245,46 @@ def require_secret(variable: str, file: Path | None, flag: str, what: str) -> st
     if found is None:
         raise CommandError(f"{variable} or {flag} must hold {what}")
     return found
+
+
+# -- commands that ask a region ------------------------------------------------------------------
+
+
+def add_region(command: argparse.ArgumentParser) -> None:
+    default = f"http://{BY_NAME['listen'].default}"
+    where = command.add_mutually_exclusive_group()
+    where.add_argument(
+        "--url", metavar="URL", type=url, default=default, help=f"the region's address [{default}]"
+    )
+    where.add_argument(
+        "--data",
+        metavar="DIR",
+        type=Path,
+        help="folder of a 'berth up': its region is asked, with the admin's token",
+    )
+    add_ca_file(command)
+    add_token_file(command, "--token-file", "BERTH_TOKEN")
+
+
+def region_client(arguments: argparse.Namespace, role: str) -> "Client":
+    """A client of the region, with the token of a user with a role."""
+    # Imported here, so that help comes at once.
+    from berth.cli.folder import Folder
+    from berth.client import Client
+
+    if arguments.data is not None:
+        folder = Folder(arguments.data)
+        return Client(folder.running().url, {"x-auth-token": folder.secrets().admin})
+    what = f"a token that the region knows, of a user with the role {role}"
+    token = require_secret("BERTH_TOKEN", arguments.token_file, "--token-file", what)
+    return Client(arguments.url, {"x-auth-token": token}, ca_file=arguments.ca_file)
+
+
+def format_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Rows under their headings, every column but the last as wide as its widest cell."""
+    lines = [columns, *rows]
+    widths = [max(len(line[number]) for line in lines) for number in range(len(columns) - 1)]
+    return "".join(
+        "  ".join([*(f"{cell:{width}}" for cell, width in zip(line, widths, strict=False)), line[-1]]) + "\n"
+        for line in (columns, tuple("-" * len(name) for name in columns), *rows)
+    )

@@ -5,7 +5,7 @@ import sys
 
 from berth.cli.command import add_action
 from berth.cli.settings import add_settings, refuse_unusable, resolve_settings
-from berth.engine.housekeeping import problems, take_snapshot
+from berth.engine.snapshots import problems, take_snapshot
 from berth.journal import JournalError, connect, open_journal, parse_address
 from berth.runtime.clock import SystemClock
 from berth.runtime.settings import Settings

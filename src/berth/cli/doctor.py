@@ -6,8 +6,7 @@ import asyncio
 import sys
 from typing import Any, Final
 
-from berth.cli.command import CommandError, describe
-from berth.cli.region import add_region, format_table, region_client
+from berth.cli.command import CommandError, add_region, describe, format_table, region_client
 from berth.client import Client, ClientError
 
 _PATH: Final = "/berth/v1/doctor"
@@ -49,9 +48,9 @@ async def _check(client: Client, *, repair: bool, yes: bool, grace_s: int | None
     if not findings:
         print("nothing is wrong")
         return 0
-    sys.stdout.write(format_table(_COLUMNS, [_row(finding) for finding in findings]))
+    sys.stdout.write(format_table(_COLUMNS, [_format_row(finding) for finding in findings]))
     more = " (there are more: repair these first)" if answer["truncated"] else ""
-    print(f"\n{_count(len(findings), 'finding')}{more}")
+    print(f"\n{_format_count(len(findings), 'finding')}{more}")
     if not repair:
         return 1
     asked: dict[str, object] = {"findings": [finding["id"] for finding in findings]}
@@ -63,7 +62,7 @@ async def _check(client: Client, *, repair: bool, yes: bool, grace_s: int | None
 async def _repair(client: Client, asked: dict[str, object], *, yes: bool) -> int:
     tried = (await client.fetch("POST", f"{_PATH}/repair", {**asked, "dry_run": True}))["repairs"]
     print("\ndry run: nothing has been changed")
-    sys.stdout.write(format_table(_RESULT_COLUMNS, [_result(one) for one in tried]))
+    sys.stdout.write(format_table(_RESULT_COLUMNS, [_format_result(one) for one in tried]))
     safe = [one["id"] for one in tried if one["outcome"] == "would repair"]
     if not safe:
         print("\nnothing can be repaired safely")
@@ -74,22 +73,22 @@ async def _repair(client: Client, asked: dict[str, object], *, yes: bool) -> int
     wanted = {**asked, "findings": safe, "dry_run": False}
     done = (await client.fetch("POST", f"{_PATH}/repair", wanted))["repairs"]
     print()
-    sys.stdout.write(format_table(_RESULT_COLUMNS, [_result(one) for one in done]))
+    sys.stdout.write(format_table(_RESULT_COLUMNS, [_format_result(one) for one in done]))
     left = (await client.fetch("GET", _PATH))["findings"]
-    print(f"\n{_count(len(left), 'finding')} left" if left else "\nnothing is wrong any more")
+    print(f"\n{_format_count(len(left), 'finding')} left" if left else "\nnothing is wrong any more")
     return 1 if left else 0
 
 
 def _confirm(count: int) -> bool:
-    print(f"\nrepair {_count(count, 'finding')}? [y/N] ", end="", flush=True)
+    print(f"\nrepair {_format_count(count, 'finding')}? [y/N] ", end="", flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _count(count: int, noun: str) -> str:
+def _format_count(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def _row(finding: dict[str, Any]) -> tuple[str, ...]:
+def _format_row(finding: dict[str, Any]) -> tuple[str, ...]:
     return (
         finding["kind"].replace("_", " "),
         finding["subject"],
@@ -100,7 +99,7 @@ def _row(finding: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _result(one: dict[str, Any]) -> tuple[str, ...]:
+def _format_result(one: dict[str, Any]) -> tuple[str, ...]:
     return one["outcome"], one["id"], one["detail"]
 
 

@@ -8,7 +8,7 @@
     agents/        the state of simulated hosts, their credentials, and how they are broken
     log/           the log of each process
 
-Only the owner may read any of it. Secrets survive restarts.
+Only the owner may read these files. Secrets survive restarts.
 """
 
 import fcntl
@@ -39,7 +39,7 @@ class Secrets(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True):
-    """What was started last: up.json."""
+    """The region, cells and hosts that were started last: up.json."""
 
     url: str
     cells: tuple[str, ...]
@@ -78,7 +78,7 @@ class Folder:
         if before != cells:
             raise CommandError(
                 f"{self.path} has {len(before)} cells, and hosts cannot change theirs: "
-                f"say --cells {len(before)}, or choose another folder with --data"
+                f"use --cells {len(before)}, or choose another folder with --data"
             )
 
     def _read(self, name: str, kind: type[Kind]) -> Kind:
@@ -125,14 +125,14 @@ class Folder:
                 self._write("secrets.json", msgspec.json.format(msgspec.json.encode(made)))
             known = self.secrets()
             if is_new or not (self.path / "tokens.toml").exists():
-                self._write("tokens.toml", _tokens(known).encode())
+                self._write("tokens.toml", _format_tokens(known).encode())
             return known
         except OSError as error:
             raise CommandError(f"{self.path} cannot be used: {error}") from error
 
     def note(self, running: Running, known: Secrets) -> None:
         """Write clouds.yaml and up.json."""
-        self._write("clouds.yaml", _clouds(running.url, known).encode())
+        self._write("clouds.yaml", _format_clouds(running.url, known).encode())
         self._write("up.json", msgspec.json.format(msgspec.json.encode(running)))
 
     def _write(self, name: str, content: bytes) -> None:
@@ -155,7 +155,7 @@ _USERS: Final = (
 )
 
 
-def _tokens(known: Secrets) -> str:
+def _format_tokens(known: Secrets) -> str:
     entries = [
         f'[[token]]\ntoken = "sha256:{hashlib.sha256(getattr(known, user).encode()).hexdigest()}"\n'
         f'user = "{user}"\nproject = "{project}"\nroles = [{roles}]\n'
@@ -164,12 +164,14 @@ def _tokens(known: Secrets) -> str:
     return "# The users of the region. The secrets themselves are in secrets.json.\n\n" + "\n".join(entries)
 
 
-def _clouds(url: str, known: Secrets) -> str:
-    clouds = _cloud("berth", url, ADMIN, known.admin) + _cloud("berth-demo", url, DEMO, known.demo)
+def _format_clouds(url: str, known: Secrets) -> str:
+    clouds = _format_cloud("berth", url, ADMIN, known.admin) + _format_cloud(
+        "berth-demo", url, DEMO, known.demo
+    )
     return f"# Written by 'berth up': OS_CLIENT_CONFIG_FILE is to name this file.\nclouds:\n{clouds}"
 
 
-def _cloud(name: str, url: str, user: str, password: str) -> str:
+def _format_cloud(name: str, url: str, user: str, password: str) -> str:
     return f"""\
   {name}:
     auth_type: password

@@ -40,7 +40,7 @@ def write(cluster: NewCluster, folder: Path, *, overwrite: bool) -> Written:
     taken = [str(path) for path in texts if path.exists()]
     if taken and not overwrite:
         raise CommandError(
-            f"{taken[0]} is there already: choose another folder with --output, or say --force"
+            f"{taken[0]} is there already: choose another folder with --output, or use --force"
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -57,12 +57,12 @@ def templates(cluster: NewCluster) -> dict[str, str]:
     _refuse_what_heat_cannot(cluster)
     apart, plain = f"{cluster.name}-apart-node.yaml", f"{cluster.name}-node.yaml"
     kinds = {group.name: apart if _keeps_apart(cluster, group) else plain for group in cluster.node_groups}
-    made: dict[str, dict[str, Any]] = {f"{cluster.name}.yaml": _whole(cluster, kinds)}
+    made: dict[str, dict[str, Any]] = {f"{cluster.name}.yaml": _make_cluster(cluster, kinds)}
     if apart in kinds.values():
-        made[apart] = _node(is_apart=True)
+        made[apart] = _make_node(is_apart=True)
     if plain in kinds.values():
-        made[plain] = _node(is_apart=False)
-    return {name: _text(template) for name, template in made.items()}
+        made[plain] = _make_node(is_apart=False)
+    return {name: _format_template(template) for name, template in made.items()}
 
 
 def _refuse_what_heat_cannot(cluster: NewCluster) -> None:
@@ -78,14 +78,14 @@ def _refuse_what_heat_cannot(cluster: NewCluster) -> None:
             )
 
 
-def _text(template: dict[str, Any]) -> str:
+def _format_template(template: dict[str, Any]) -> str:
     return str(yaml.safe_dump(template, sort_keys=False, width=100, allow_unicode=True))
 
 
 # -- the whole cluster --------------------------------------------------------------------------
 
 
-def _whole(cluster: NewCluster, kinds: dict[str, str]) -> dict[str, Any]:
+def _make_cluster(cluster: NewCluster, kinds: dict[str, str]) -> dict[str, Any]:
     resources: dict[str, Any] = {}
     ratio = cluster.ratio if cluster.anti_affinity else 0
     for number in range(1, ratio + 1):
@@ -100,7 +100,7 @@ def _whole(cluster: NewCluster, kinds: dict[str, str]) -> dict[str, Any]:
         if _keeps_apart(cluster, group):
             names = [_GROUP.format((dealt + index) % ratio + 1) for index in range(group.count)]
             dealt += group.count
-        resources[f"nodes_{group.name}"] = _nodes(cluster, group, kinds[group.name], names)
+        resources[f"nodes_{group.name}"] = _make_nodes(cluster, group, kinds[group.name], names)
         outputs[f"servers_{group.name}"] = {
             "description": f"The servers of the node group {group.name}.",
             "value": {"get_attr": [f"nodes_{group.name}", "refs"]},
@@ -110,7 +110,7 @@ def _whole(cluster: NewCluster, kinds: dict[str, str]) -> dict[str, Any]:
         "description": f"The cluster {cluster.name}. Written by 'berth cluster template'.",
         "parameters": {
             "network": {
-                **_parameter("The network that the nodes are connected to. Empty: Nova chooses one."),
+                **_make_parameter("The network that the nodes are connected to. Empty: Nova chooses one."),
                 "default": "",
             }
         },
@@ -119,7 +119,7 @@ def _whole(cluster: NewCluster, kinds: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _nodes(
+def _make_nodes(
     cluster: NewCluster, group: NewNodeGroup, kind: str, server_groups: list[str] | None
 ) -> dict[str, Any]:
     properties: dict[str, Any] = {
@@ -148,19 +148,21 @@ def _keeps_apart(cluster: NewCluster, group: NewNodeGroup) -> bool:
 # -- a node -------------------------------------------------------------------------------------
 
 
-def _node(*, is_apart: bool) -> dict[str, Any]:
+def _make_node(*, is_apart: bool) -> dict[str, Any]:
     parameters = {
-        "name": _parameter("What the server is called."),
-        "flavor": _parameter("Its flavor."),
-        "image": _parameter("Its image."),
-        "network": _parameter("The network that it is connected to. Empty: Nova chooses one."),
+        "name": _make_parameter("What the server is called."),
+        "flavor": _make_parameter("Its flavor."),
+        "image": _make_parameter("Its image."),
+        "network": _make_parameter("The network that it is connected to. Empty: Nova chooses one."),
     }
     server: dict[str, Any] = {name: {"get_param": name} for name in ("name", "flavor", "image")}
     named, chosen_by_nova = [{"network": {"get_param": "network"}}], [{"allocate_network": "auto"}]
     server["networks"] = {"if": ["names_no_network", chosen_by_nova, named]}
     if is_apart:
-        parameters["instance_index"] = _parameter("Which node of its node group it is, from 0.", "number")
-        parameters["SERVER_GROUP_NAMES"] = _parameter(
+        parameters["instance_index"] = _make_parameter(
+            "Which node of its node group it is, from 0.", "number"
+        )
+        parameters["SERVER_GROUP_NAMES"] = _make_parameter(
             "For each node of the node group, the server group that it is in.", "comma_delimited_list"
         )
         chosen = {"get_param": ["SERVER_GROUP_NAMES", {"get_param": "instance_index"}]}
@@ -180,5 +182,5 @@ def _node(*, is_apart: bool) -> dict[str, Any]:
     }
 
 
-def _parameter(description: str, kind: str = "string") -> dict[str, str]:
+def _make_parameter(description: str, kind: str = "string") -> dict[str, str]:
     return {"type": kind, "description": description}

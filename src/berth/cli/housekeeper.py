@@ -2,7 +2,7 @@
 
 It checks the journal every few seconds, and runs ``berth db snapshot`` when enough was appended: that process
 gives its memory back when it ends. The housekeeper ends with the server. A check or a snapshot that fails is
-logged and tried again; if the housekeeper dies or hangs, it is restarted after a pause.
+logged and tried again; if the housekeeper exits or hangs, it is restarted after a pause.
 """
 
 import contextlib
@@ -19,12 +19,12 @@ from typing import BinaryIO, Final, NamedTuple
 
 import msgspec
 
-from berth.engine.housekeeping import is_due
+from berth.engine.snapshots import is_due
 from berth.journal import connect, parse_address
 from berth.runtime.backoff import Backoff
 from berth.runtime.settings import Settings
 from berth.runtime.telemetry import configure_logging
-from berth.serving import BEAT_S, LOOK_S, Heartbeat, Watch
+from berth.serving import BEAT_S, LOOK_S, Heartbeat, Watch, describe_exit
 
 # By its name: it is run as a program, too.
 _log = logging.getLogger("berth.cli.housekeeper")
@@ -37,7 +37,7 @@ _STOP_WITHIN_S: Final = 5.0
 _PAUSE_FIRST_S: Final = 1.0
 _PAUSE_LONGEST_S: Final = 60.0
 _STEADY_S: Final = 600.0
-"""After running this long, earlier deaths are forgotten."""
+"""After running this long, earlier exits are forgotten."""
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -83,13 +83,13 @@ class _Keeping(threading.Thread):
         backoff = Backoff(_PAUSE_FIRST_S, _PAUSE_LONGEST_S)
         while True:
             started_s = time.monotonic()
-            death = self._wait()
+            ending = self._wait()
             if self._stopping.is_set():
                 return
             if time.monotonic() - started_s > _STEADY_S:
                 backoff.reset()
             pause_s = backoff.next_s()
-            _log.error("the housekeeper %s; restarting it in %g s", death, pause_s)
+            _log.error("the housekeeper %s; restarting it in %g s", ending, pause_s)
             if self._stopping.wait(pause_s):
                 return
             with self._starting:
@@ -98,7 +98,7 @@ class _Keeping(threading.Thread):
                 try:
                     self._running = _execute(self._settings, self._heartbeat)
                 except OSError as failure:
-                    # The one that has ended is found so once more, and the pause is longer.
+                    # The next turn finds again that the process has ended, and pauses longer.
                     _log.error("cannot start the housekeeper: %s", failure)
 
     def _wait(self) -> str:
@@ -109,7 +109,7 @@ class _Keeping(threading.Thread):
             if not is_killed and self._watch.is_hung():
                 is_killed = True
                 self._running.tell(signal.SIGKILL)
-        return f"was killed: {self._watch.verdict}" if is_killed else f"ended ({_describe_exit(status)})"
+        return f"was killed: {self._watch.verdict}" if is_killed else f"ended ({describe_exit(status)})"
 
     def stop(self) -> None:
         with self._starting:
@@ -144,8 +144,8 @@ def _fork(settings: Settings, heartbeat: Heartbeat) -> _Running:
 
 
 def _execute(settings: Settings, heartbeat: Heartbeat) -> _Running:
-    # Not forked: by now the server has threads, connections and a listening socket, none of which may live on
-    # in another process. The settings may hold passwords, so they do not go on the command line.
+    # Not forked: by now the server has threads, connections and a listening socket, none of which another
+    # process may inherit. The settings may hold passwords, so they do not go on the command line.
     process = subprocess.Popen(
         [sys.executable, "-m", "berth.cli.housekeeper"],
         stdin=subprocess.PIPE,
@@ -174,10 +174,6 @@ def read_settings(stream: BinaryIO) -> Settings:
     """What was encoded. It ends with the line and not with the pipe: a worker that is forked in that moment
     has the other end of the pipe too, and keeps it."""
     return msgspec.json.decode(stream.readline(), type=Settings)
-
-
-def _describe_exit(status: int) -> str:
-    return f"status {status}" if status >= 0 else signal.Signals(-status).name
 
 
 # -- in the housekeeper's process ---------------------------------------------------------------
@@ -242,9 +238,7 @@ def _take_snapshot(settings: Settings, stop: threading.Event, heartbeat: Heartbe
                 # What it has written is not a snapshot before the last part is in.
                 process.kill()
     if process.returncode and not stop.is_set():
-        _log.warning(
-            "no snapshot was taken (%s): %s", _describe_exit(process.returncode), said.strip()[-500:]
-        )
+        _log.warning("no snapshot was taken (%s): %s", describe_exit(process.returncode), said.strip()[-500:])
 
 
 if __name__ == "__main__":

@@ -10,17 +10,17 @@ from berth.cli.settings import add_settings, format_value, refuse_unusable, reso
 from berth.engine import start_view
 from berth.importing import (
     CannotImport,
+    ConvertedSource,
     ImportFindings,
     ImportProgress,
     Source,
-    Transcript,
     append_all,
+    convert_source,
     differs,
     findings_text,
     refuse_unless_empty,
     source_address,
     table_text,
-    transcribe,
 )
 from berth.journal import AddressError, Journal, JournalError, open_journal, parse_address
 from berth.runtime.clock import SystemClock
@@ -75,24 +75,24 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _dry_run(source: Source) -> int:
     findings, clock = ImportFindings(), SystemClock()
-    transcript = _read(source, findings, ImportProgress(clock, sys.stderr), clock)
-    sys.stdout.write(findings_text(findings, complete=True) + table_text(transcript, findings, None))
+    converted = _read(source, findings, ImportProgress(clock, sys.stderr), clock)
+    sys.stdout.write(findings_text(findings, complete=True) + table_text(converted, findings, None))
     print("nothing was written")
-    return 1 if findings.left_out or differs(transcript, findings, None) else 0
+    return 1 if findings.left_out or differs(converted, findings, None) else 0
 
 
 def _import(source: Source, journal: Journal, *, skip_broken: bool) -> int:
     refuse_unless_empty(journal)
     findings, clock = ImportFindings(), SystemClock()
     progress = ImportProgress(clock, sys.stderr)
-    transcript = _read(source, findings, progress, clock)
+    converted = _read(source, findings, progress, clock)
     sys.stdout.write(findings_text(findings, complete=skip_broken))
     if findings.left_out and not skip_broken:
-        raise CannotImport("nothing was written. Mend the source, or import what can be with --skip-broken")
-    append_all(journal, transcript.batches, Ids(), clock, progress)
+        raise CannotImport("nothing was written. Repair the source, or import the rest with --skip-broken")
+    append_all(journal, converted.batches, Ids(), clock, progress)
     view = start_view(journal)
-    sys.stdout.write(table_text(transcript, findings, view))
-    if differs(transcript, findings, view):
+    sys.stdout.write(table_text(converted, findings, view))
+    if differs(converted, findings, view):
         raise CannotImport("the two sides differ: do not use the target, and report this as a bug")
     print(f"the import is complete; the journal ends at index {view.index}")
     return 0
@@ -100,6 +100,6 @@ def _import(source: Source, journal: Journal, *, skip_broken: bool) -> int:
 
 def _read(
     source: Source, findings: ImportFindings, progress: ImportProgress, clock: SystemClock
-) -> Transcript:
+) -> ConvertedSource:
     with source:
-        return transcribe(source, findings, progress, clock.now_ns() // 1_000_000_000)
+        return convert_source(source, findings, progress, clock.now_ns() // 1_000_000_000)

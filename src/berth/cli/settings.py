@@ -12,8 +12,16 @@ from typing import Final
 
 from berth.cli.command import CELL_NAME, CELL_NAME_IS, CELLS_MAX
 from berth.journal.database import AddressError, parse_address
-from berth.runtime.settings import TABLE, Setting, cells_of, redact_password
-from berth.runtime.sources import Resolved, SettingsError, refuse_conflicts, resolve
+from berth.runtime.settings import (
+    TABLE,
+    Resolved,
+    Setting,
+    SettingsError,
+    cells_of,
+    redact_password,
+    refuse_conflicts,
+    resolve,
+)
 
 
 def add_settings(command: argparse.ArgumentParser) -> None:
@@ -24,16 +32,16 @@ def add_settings(command: argparse.ArgumentParser) -> None:
     for setting in TABLE:
         if setting.about.secret:
             continue
-        words = f"{setting.about.help} [{_limits(setting)}]".replace("%", "%%")
+        words = f"{setting.about.help} [{_format_limits(setting)}]".replace("%", "%%")
         if setting.kind is bool:
             action = argparse.BooleanOptionalAction
             settings.add_argument(setting.flag, action=action, default=argparse.SUPPRESS, help=words)
         else:
-            metavar = _metavar(setting)
+            metavar = _format_metavar(setting)
             settings.add_argument(setting.flag, metavar=metavar, default=argparse.SUPPRESS, help=words)
 
 
-def _metavar(setting: Setting) -> str:
+def _format_metavar(setting: Setting) -> str:
     if setting.choices:
         return "|".join(setting.choices)
     if setting.kind is int:
@@ -41,7 +49,7 @@ def _metavar(setting: Setting) -> str:
     return "A,B,..." if setting.kind is tuple else setting.name.rpartition("_")[2].upper()
 
 
-def _limits(setting: Setting) -> str:
+def _format_limits(setting: Setting) -> str:
     limits = f"{setting.about.low} to {setting.about.high}, " if setting.kind is int else ""
     return f"{limits}default {format_value(setting.default)}"
 
@@ -50,10 +58,10 @@ def resolve_settings(arguments: argparse.Namespace) -> Resolved:
     """The settings of a command, from all their sources; SettingsError if they make no sense."""
     given = vars(arguments)
     names = (setting.name for setting in TABLE if setting.name in given)
-    return resolve(arguments.config, os.environ, {name: _text(given[name]) for name in names})
+    return resolve(arguments.config, os.environ, {name: _format_option(given[name]) for name in names})
 
 
-def _text(value: str | bool) -> str:
+def _format_option(value: str | bool) -> str:
     return value if isinstance(value, str) else str(value).lower()
 
 
@@ -79,21 +87,23 @@ def refuse_without_cells(resolved: Resolved) -> None:
 def _refuse_cells(resolved: Resolved) -> None:
     given = resolved.settings.cells
     if len(given) > CELLS_MAX:
-        raise _refusal(resolved, f"{len(given)} of them are refused: {CELLS_MAX} are the most there can be")
+        raise _make_refusal(
+            resolved, f"{len(given)} of them are refused: {CELLS_MAX} are the most there can be"
+        )
     names: set[str] = set()
     databases = {resolved.settings.database: "the region"}
     for cell, (name, database) in zip(given, cells_of(given), strict=True):
         if not database:
-            raise _refusal(resolved, f"{format_value(cell)!r} is refused: NAME=DATABASE is expected")
+            raise _make_refusal(resolved, f"{format_value(cell)!r} is refused: NAME=DATABASE is expected")
         if not CELL_NAME.fullmatch(name):
-            raise _refusal(resolved, f"{name!r} is refused: a name is {CELL_NAME_IS}")
+            raise _make_refusal(resolved, f"{name!r} is refused: a name is {CELL_NAME_IS}")
         if name in names:
-            raise _refusal(resolved, f"two are named {name!r}: give each its own name")
+            raise _make_refusal(resolved, f"two are named {name!r}: give each its own name")
         names.add(name)
         _refuse_database(resolved, "cells", database)
         owner = databases.setdefault(database, f"the cell {name}")
         if owner != f"the cell {name}":
-            raise _refusal(
+            raise _make_refusal(
                 resolved, f"{name} has the database of {owner}, {format_value(database)!r}: give each its own"
             )
 
@@ -108,7 +118,7 @@ def _refuse_database(resolved: Resolved, setting: str, database: str) -> None:
         ) from None
 
 
-def _refusal(resolved: Resolved, problem: str) -> SettingsError:
+def _make_refusal(resolved: Resolved, problem: str) -> SettingsError:
     return SettingsError(f"cells: {problem} (from {resolved.origins.get('cells', 'default')})")
 
 
@@ -122,23 +132,25 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """List all settings; refuse them if nothing can be served with them."""
     resolved = resolve_settings(arguments)
-    sys.stdout.write(_list(resolved))
+    sys.stdout.write(_format_list(resolved))
     refuse_unusable(resolved)
     return 0
 
 
-def _list(resolved: Resolved) -> str:
-    rows = [(setting.name, _value(setting, resolved), _origin(setting, resolved)) for setting in TABLE]
+def _format_list(resolved: Resolved) -> str:
+    rows = [
+        (setting.name, _show_value(setting, resolved), _format_origin(setting, resolved)) for setting in TABLE
+    ]
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
     return "".join(f"{name:{widths[0]}}  {value:{widths[1]}}  {origin}\n" for name, value, origin in rows)
 
 
-def _value(setting: Setting, resolved: Resolved) -> str:
+def _show_value(setting: Setting, resolved: Resolved) -> str:
     value = getattr(resolved.settings, setting.name)
     return "(hidden)" if setting.about.secret and value is not None else format_value(value)
 
 
-def _origin(setting: Setting, resolved: Resolved) -> str:
+def _format_origin(setting: Setting, resolved: Resolved) -> str:
     return resolved.origins.get(setting.name, "default")
 
 
@@ -174,9 +186,11 @@ service named berth), rename or remove them.
 
 def page() -> str:
     """docs/guides/settings.md (``make docs``)."""
-    return _PAGE + "".join(f"| `{s.name}` | {format_value(s.default)} | {_words(s)} |\n" for s in TABLE)
+    return _PAGE + "".join(
+        f"| `{s.name}` | {format_value(s.default)} | {_describe_setting(s)} |\n" for s in TABLE
+    )
 
 
-def _words(setting: Setting) -> str:
+def _describe_setting(setting: Setting) -> str:
     limits = "" if setting.kind is str and not setting.choices else f"; {setting.allowed}"
     return setting.about.help + limits

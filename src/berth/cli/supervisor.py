@@ -1,4 +1,4 @@
-"""The processes of ``berth up``: started, watched, restarted when they die, and stopped in order.
+"""The processes of ``berth up``: started, watched, restarted when they exit, and stopped in order.
 
     running --(ends by itself, or hangs and is killed)--> waiting --(after a pause)--> running ...
        |                                                          too often: the supervisor fails
@@ -23,15 +23,15 @@ from typing import Final
 import msgspec
 
 from berth.runtime.backoff import Backoff
-from berth.serving import LOOK_S, Heartbeat, Watch
+from berth.serving import LOOK_S, Heartbeat, Watch, describe_exit
 
 _PR_SET_PDEATHSIG: Final = 1
 _STOP_WITHIN_S: Final = 15.0
 _PAUSE_FIRST_S: Final = 0.5
 _PAUSE_LONGEST_S: Final = 8.0
 _STEADY_S: Final = 60.0
-"""After running this long, earlier deaths are forgotten."""
-_DEATHS_MAX: Final = 6
+"""After running this long, earlier exits are forgotten."""
+_EXITS_MAX: Final = 6
 _LOG_BYTES_MAX: Final = 16 << 20
 
 
@@ -54,7 +54,7 @@ class Supervisor:
 
     def __init__(self, say: Callable[[str], None], hung_after_s: float) -> None:
         self.is_up = False
-        """Set once all are up: from then on a process that dies is restarted."""
+        """Set once all are up: from then on a process that exits is restarted."""
         self._say = say
         self._hung_after_s = hung_after_s
         self._stages: list[list[tuple[ChildProcess, asyncio.Task[None]]]] = []
@@ -86,19 +86,19 @@ class Supervisor:
         if process is None:
             task.cancel()
         elif not task.done():
-            _signal(process, signal.SIGTERM)
+            _send_signal(process, signal.SIGTERM)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.shield(task), _STOP_WITHIN_S)
             if not task.done():
                 self._say(f"{child.name} did not end within {_STOP_WITHIN_S:g} s, killing it")
-                _signal(process, signal.SIGKILL)
+                _send_signal(process, signal.SIGKILL)
         await asyncio.gather(task, return_exceptions=True)
 
     # -- one process ----------------------------------------------------------------------------
 
     async def _keep(self, child: ChildProcess) -> None:
-        """Run a process until all are stopped, or it has died too often."""
-        deaths = 0
+        """Run a process until all are stopped, or it has exited too often."""
+        exits = 0
         backoff = Backoff(_PAUSE_FIRST_S, _PAUSE_LONGEST_S)
         loop = asyncio.get_running_loop()
         while True:
@@ -107,10 +107,10 @@ class Supervisor:
             if self._is_stopping:
                 return
             if loop.time() - started_s > _STEADY_S:
-                deaths = 0
+                exits = 0
                 backoff.reset()
-            deaths += 1
-            if not self.is_up or deaths >= _DEATHS_MAX:
+            exits += 1
+            if not self.is_up or exits >= _EXITS_MAX:
                 self._fail(child, ending)
                 return
             pause_s = backoff.next_s()
@@ -128,7 +128,7 @@ class Supervisor:
         self._processes[child.name] = process
         try:
             if self._is_stopping:
-                _signal(process, signal.SIGTERM)
+                _send_signal(process, signal.SIGTERM)
             return await self._wait_for_end(process, Watch(heartbeat, self._hung_after_s))
         finally:
             del self._processes[child.name]
@@ -138,15 +138,15 @@ class Supervisor:
         ended = asyncio.ensure_future(process.wait())
         was_hung = False
         while not (await asyncio.wait((ended,), timeout=LOOK_S))[0]:
-            # One that is told to stop has another deadline.
+            # A process that was told to stop has another deadline.
             if not was_hung and not self._is_stopping and watch.is_hung():
                 was_hung = True
-                _signal(process, signal.SIGKILL)
-        return _describe_exit(ended.result()) + (f", after {watch.verdict}" if was_hung else "")
+                _send_signal(process, signal.SIGKILL)
+        return describe_exit(ended.result()) + (f", after {watch.verdict}" if was_hung else "")
 
     def _fail(self, child: ChildProcess, ending: str) -> None:
         if not self._failed.done():
-            words = _log_tail(child.log)
+            words = _read_log_tail(child.log)
             self._failed.set_exception(
                 ProcessFailed(f"{child.name} has ended ({ending}). {child.log} ends:\n{words}")
             )
@@ -159,7 +159,7 @@ async def _start(child: ChildProcess, heartbeat: Heartbeat) -> asyncio.subproces
             # -P: the folder is not searched for modules.
             *(sys.executable, "-P", "-m", "berth.cli", *child.words),
             cwd=child.folder,
-            env=_environment(child.variables) | heartbeat.variables,
+            env=_make_environment(child.variables) | heartbeat.variables,
             pass_fds=(heartbeat.file,),
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -169,7 +169,7 @@ async def _start(child: ChildProcess, heartbeat: Heartbeat) -> asyncio.subproces
         )
 
 
-def _environment(variables: Mapping[str, str]) -> dict[str, str]:
+def _make_environment(variables: Mapping[str, str]) -> dict[str, str]:
     """The settings of this process are not for its children: these are given all they need."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("BERTH_")}
     return {**kept, **variables}
@@ -189,17 +189,13 @@ def _die_with(parent: int) -> Callable[[], None] | None:
     return ask
 
 
-def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+def _send_signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         if number == signal.SIGKILL:
             # With all that it has started: nothing else would end those.
             os.killpg(process.pid, number)
         else:
             process.send_signal(number)
-
-
-def _describe_exit(status: int) -> str:
-    return f"status {status}" if status >= 0 else signal.Signals(-status).name
 
 
 def _rotate_log(log: Path) -> None:
@@ -209,7 +205,7 @@ def _rotate_log(log: Path) -> None:
             log.replace(log.with_name(log.name + ".1"))
 
 
-def _log_tail(log: Path) -> str:
+def _read_log_tail(log: Path) -> str:
     try:
         with log.open("rb") as opened:
             opened.seek(max(0, log.stat().st_size - 2000))

@@ -3,6 +3,9 @@ things break.
 
     folder -> region -> cells -> agents -> hosts are up -> flavors and image -> told to stop -> all stop
 
+Every wait has a deadline. A server that does not become ready is a failure; a host that does not come up is
+not: it may have been broken on purpose. Flavors and an image that are there already are kept.
+
 Every part is an ordinary process of one of the commands ``region``, ``cell`` and ``agent``, which know
 nothing of this one. The status is 0 when it was stopped, and 1 when a process cannot be kept running.
 """
@@ -19,14 +22,6 @@ import msgspec
 
 from berth.agent.fleet import FleetError, read_fleet, simulated_fleet
 from berth.cli.agent import hosts_of_cell
-from berth.cli.bootstrap import (
-    FLAVORS,
-    IMAGE,
-    BootstrapError,
-    wait_for_hosts,
-    wait_until_ready,
-    write_defaults,
-)
 from berth.cli.command import (
     CELLS_MAX,
     CommandError,
@@ -40,7 +35,7 @@ from berth.cli.command import (
 )
 from berth.cli.folder import Folder, Running, Secrets
 from berth.cli.supervisor import ChildProcess, ProcessFailed, Supervisor
-from berth.client import Client, Unreachable
+from berth.client import Answer, Client, Unreachable
 from berth.runtime.secrets import keep_files_private
 from berth.runtime.settings import BY_NAME
 from berth.serving import CannotListen, free_address
@@ -59,7 +54,13 @@ The README goes on from there. Logs are in {log}. Ctrl-C stops it.
 
 _PORTS_TRIED: Final = 1000
 _WILDCARDS: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
+_LOOK_EVERY_S: Final = 0.1
+_SAY_EVERY_S: Final = 1.0
+_READY_WITHIN_S: Final = 60.0
+_NO_NEWS_S: Final = 15.0
 
+_COMPUTE: Final = "/compute/v2.1"
+_IMAGES: Final = "/image/v2/images"
 
 _QUOTAS: Final = {
     "instances": 10_000,
@@ -69,7 +70,24 @@ _QUOTAS: Final = {
     "server_group_members": 1_000,
     "clusters": 1_000,
 }
-"""For trying things out: the default quotas would soon be in the way."""
+"""For trying things out: the default quotas are too small for that."""
+
+
+class DefaultFlavor(msgspec.Struct, frozen=True):
+    id: str
+    name: str
+    vcpus: int
+    ram: int
+    disk: int
+
+
+FLAVORS: Final = (
+    DefaultFlavor("1", "m1.tiny", 1, 512, 1),
+    DefaultFlavor("2", "m1.small", 1, 2048, 20),
+    DefaultFlavor("3", "m1.medium", 2, 4096, 40),
+    DefaultFlavor("4", "m1.large", 4, 8192, 80),
+)
+IMAGE: Final = "cirros"
 
 
 class UpPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +98,10 @@ class UpPlan(msgspec.Struct, frozen=True, kw_only=True):
     secrets: Secrets
     running: Running
     cell_listens: tuple[str, ...]
+
+
+class BootstrapError(Exception):
+    """The region cannot be brought up. The message is for the operator."""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -104,12 +126,12 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help=f"number of cells [1 to {CELLS_MAX}, default 2]",
     )
     add_heartbeat_timeout(command, 5)
-    add_worker_hung_seconds(command, "a process of it")
+    add_worker_hung_seconds(command, "a process")
     add_logging(command, "warning")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run all of it until told to stop; the exit status."""
+    """Run region, cells and fleet until told to stop; the exit status."""
     keep_files_private()
     try:
         _refuse_taken(arguments.listen)
@@ -161,19 +183,19 @@ async def _bring_up(plan: UpPlan, supervisor: Supervisor) -> None:
     cells = range(len(plan.running.cells))
     client = Client(plan.running.url, {"x-auth-token": plan.secrets.admin})
     try:
-        supervisor.start(_region(plan))
-        await wait_until_ready(client, "the region", _say)
+        supervisor.start(_make_region(plan))
+        await _wait_until_ready(client, "the region")
         plan.folder.note(plan.running, plan.secrets)
-        supervisor.start(*(_cell(plan, number) for number in cells))
+        supervisor.start(*(_make_cell(plan, number) for number in cells))
         for name, listen in zip(plan.running.cells, plan.cell_listens, strict=True):
             cell = Client(f"http://{listen}")
             try:
-                await wait_until_ready(cell, f"the cell {name}", _say)
+                await _wait_until_ready(cell, f"the cell {name}")
             finally:
                 await cell.close()
-        supervisor.start(*(_agents(plan, number) for number in cells))
-        await wait_for_hosts(client, len(plan.running.hosts), _say)
-        await write_defaults(client)
+        supervisor.start(*(_make_agents(plan, number) for number in cells))
+        await _wait_for_hosts(client, len(plan.running.hosts))
+        await _write_defaults(client)
     finally:
         await client.close()
 
@@ -187,19 +209,113 @@ def _write_help(plan: UpPlan) -> str:
         url=plan.running.url,
         hosts=len(plan.running.hosts),
         cells=len(plan.running.cells),
-        clouds=_short(plan.folder.clouds),
-        data=_short(plan.folder.path),
-        log=_short(plan.folder.path / "log"),
-        bin=_short(Path(sys.executable).parent),
+        clouds=_shorten(plan.folder.clouds),
+        data=_shorten(plan.folder.path),
+        log=_shorten(plan.folder.path / "log"),
+        bin=_shorten(Path(sys.executable).parent),
         flavor=FLAVORS[1].name,
         image=IMAGE,
         host=plan.running.hosts[0],
     )
 
 
-def _short(path: Path) -> Path:
+def _shorten(path: Path) -> Path:
     """A path relative to the current folder, where it is below it."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+# -- waiting, and the first flavors and image ---------------------------------------------------
+
+
+async def _wait_until_ready(client: Client, name: str) -> None:
+    """Wait until a server answers that it is ready."""
+    lines = _ProgressLines()
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + _READY_WITHIN_S
+    while not await _is_ready(client):
+        if loop.time() > end_s:
+            raise BootstrapError(f"{name} was not ready within {_READY_WITHIN_S:g} s")
+        lines.say(f"starting {name} ...")
+        await asyncio.sleep(_LOOK_EVERY_S)
+
+
+async def _is_ready(client: Client) -> bool:
+    try:
+        return (await client.ask("GET", "/readyz", timeout_s=5)).status == 200
+    except Unreachable:
+        return False
+
+
+async def _wait_for_hosts(client: Client, wanted: int) -> None:
+    """Wait until all hosts are up, or none has come up for a while."""
+    lines = _ProgressLines()
+    loop = asyncio.get_running_loop()
+    most, since_s = -1, loop.time()
+    while True:
+        up = await _count_up(client)
+        if up >= wanted:
+            return
+        if up > most:
+            most, since_s = up, loop.time()
+        elif loop.time() - since_s > _NO_NEWS_S:
+            _say(f"{most} of {wanted} hosts are up, and none has come up for {_NO_NEWS_S:g} s: continuing")
+            return
+        lines.say(f"{up} of {wanted} hosts are up")
+        await asyncio.sleep(_LOOK_EVERY_S)
+
+
+async def _count_up(client: Client) -> int:
+    """How many hosts are up."""
+    answer = await client.ask("GET", "/compute/v2.1/os-services?binary=nova-compute")
+    if answer.status >= 500:
+        return 0
+    if answer.status != 200:
+        raise BootstrapError(f"the region does not list its hosts: {answer.status}: {answer.body}")
+    return sum(service["state"] == "up" for service in answer.body["services"])
+
+
+class _ProgressLines:
+    """Prints a line every second, and nothing in the first."""
+
+    def __init__(self) -> None:
+        self._next_s = asyncio.get_running_loop().time() + _SAY_EVERY_S
+
+    def say(self, words: str) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._next_s:
+            _say(words)
+            self._next_s = now_s + _SAY_EVERY_S
+
+
+async def _write_defaults(client: Client) -> None:
+    """Write the flavors and the image that are missing."""
+    found = _read_body(await client.ask("GET", f"{_COMPUTE}/flavors?is_public=None"))
+    names = {flavor["name"] for flavor in found["flavors"]}
+    for flavor in FLAVORS:
+        if flavor.name not in names:
+            _read_body(await client.ask("POST", f"{_COMPUTE}/flavors", {"flavor": flavor}))
+    images = _read_body(await client.ask("GET", f"{_IMAGES}?name={IMAGE}"))["images"]
+    if not any(image["status"] == "active" for image in images):
+        await _write_image(client)
+
+
+async def _write_image(client: Client) -> None:
+    image = _read_body(
+        await client.ask(
+            "POST",
+            _IMAGES,
+            {"name": IMAGE, "disk_format": "qcow2", "container_format": "bare", "visibility": "public"},
+        )
+    )
+    _read_body(await client.ask("PUT", f"{_IMAGES}/{image['id']}/file", {"simulated": IMAGE}))
+
+
+def _read_body(answer: Answer) -> Any:
+    if answer.status >= 400:
+        raise BootstrapError(
+            f"the default flavors and image cannot be written: {answer.status}: {answer.body}"
+        )
+    return answer.body
 
 
 # -- what is run ---------------------------------------------------------------------------------
@@ -208,7 +324,7 @@ def _short(path: Path) -> Path:
 def _make_plan(arguments: argparse.Namespace, folder: Folder) -> UpPlan:
     host, _, port = arguments.listen.rpartition(":")
     cells = tuple(f"cell{number}" for number in range(1, arguments.cells + 1))
-    hosts = _hosts(arguments, cells)
+    hosts = _name_hosts(arguments, cells)
     secrets = folder.prepare()
     folder.refuse_other_cells(cells)
     return UpPlan(
@@ -229,7 +345,7 @@ def _refuse_taken(listen: str) -> None:
         raise CannotListen(f"cannot listen on {listen}: {error}") from error
 
 
-def _hosts(arguments: argparse.Namespace, cells: tuple[str, ...]) -> tuple[str, ...]:
+def _name_hosts(arguments: argparse.Namespace, cells: tuple[str, ...]) -> tuple[str, ...]:
     """The names of all hosts, when each has been given a cell."""
     if arguments.fleet is not None:
         # Processes run in the folder.
@@ -256,34 +372,36 @@ def _free_listens(port: int, count: int) -> tuple[str, ...]:
     raise CannotListen(f"only {len(found)} of {count} ports for cells are free above port {port - 1}")
 
 
-def _region(plan: UpPlan) -> ChildProcess:
+def _make_region(plan: UpPlan) -> ChildProcess:
     cells = ",".join(f"{name}=sqlite:///{name}.db" for name in plan.running.cells)
     words = f"region --listen {plan.arguments.listen} --database sqlite:///region.db --cells {cells}"
     words += f" --worker-hung-seconds {plan.arguments.worker_hung_seconds}"
     quotas = {f"BERTH_QUOTA_{name.upper()}": str(limit) for name, limit in _QUOTAS.items()}
-    return _child(plan, "region", f"{words} --auth tokens --tokens-file tokens.toml".split(), quotas)
+    return _make_child(plan, "region", f"{words} --auth tokens --tokens-file tokens.toml".split(), quotas)
 
 
-def _cell(plan: UpPlan, number: int) -> ChildProcess:
+def _make_cell(plan: UpPlan, number: int) -> ChildProcess:
     name = plan.running.cells[number]
     words = f"cell --name {name} --database sqlite:///{name}.db --placement {plan.running.url}"
     words += f" --listen {plan.cell_listens[number]} --heartbeat-timeout {plan.arguments.heartbeat_timeout}"
     words += f" --worker-hung-seconds {plan.arguments.worker_hung_seconds}"
     tokens = {"BERTH_PLACEMENT_TOKEN": plan.secrets.conductor, "BERTH_AGENT_TOKEN": plan.secrets.agent}
-    return _child(plan, name, words.split(), tokens)
+    return _make_child(plan, name, words.split(), tokens)
 
 
-def _agents(plan: UpPlan, number: int) -> ChildProcess:
+def _make_agents(plan: UpPlan, number: int) -> ChildProcess:
     name, given = plan.running.cells[number], plan.arguments
     words = f"agent --conductor http://{plan.cell_listens[number]} --driver sim --data agents"
     words += f" --cell {name} --cells {','.join(plan.running.cells)}"
     words += f" --build-seconds {given.build_seconds} --live-migrate-seconds {given.live_migrate_seconds}"
     words += f" --seed {given.seed}" if given.seed is not None else ""
     fleet = ["--hosts", str(given.hosts)] if given.fleet is None else ["--fleet", str(given.fleet)]
-    return _child(plan, f"{name}-agents", words.split() + fleet, {"BERTH_AGENT_TOKEN": plan.secrets.agent})
+    return _make_child(
+        plan, f"{name}-agents", words.split() + fleet, {"BERTH_AGENT_TOKEN": plan.secrets.agent}
+    )
 
 
-def _child(plan: UpPlan, name: str, words: list[str], variables: dict[str, str]) -> ChildProcess:
+def _make_child(plan: UpPlan, name: str, words: list[str], variables: dict[str, str]) -> ChildProcess:
     logging = ("--log-level", plan.arguments.log_level, "--log-format", plan.arguments.log_format)
     folder = plan.folder
     return ChildProcess(

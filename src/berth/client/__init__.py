@@ -7,6 +7,7 @@ from berth.client.client import (
     Token,
     Unreachable,
     connect_directly,
+    keystone_token,
 )
 
-__all__ = ["Answer", "Client", "ClientError", "Token", "Unreachable", "connect_directly"]
+__all__ = ["Answer", "Client", "ClientError", "Token", "Unreachable", "connect_directly", "keystone_token"]

@@ -20,6 +20,9 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
+_KEYSTONE_TIMEOUT_S: Final = 10
+
+
 _BODY_BYTES_MAX: Final = 64 << 20
 _CONNECTIONS_KEPT_MAX: Final = 16
 _TIMEOUT_S: Final = 30.0
@@ -215,3 +218,40 @@ def _first_error(body: Any) -> dict[str, Any]:
         case {"errors": [dict() as first, *_]}:
             return first
     return {}
+
+
+def keystone_token(
+    auth_url: str,
+    username: str,
+    password: str,
+    project: str,
+    user_domain: str = "Default",
+    project_domain: str = "Default",
+) -> Token:
+    """Tokens of a user of Keystone's, each a new one."""
+    # Here, because it takes as long to import as all the rest, and only a cell beside a Keystone needs it.
+    from keystoneauth1.exceptions import ClientException
+    from keystoneauth1.identity import v3
+    from keystoneauth1.session import Session
+
+    user = v3.Password(
+        auth_url=auth_url,
+        username=username,
+        password=password,
+        project_name=project,
+        user_domain_name=user_domain,
+        project_domain_name=project_domain,
+    )
+    session = Session(auth=user, timeout=_KEYSTONE_TIMEOUT_S)
+
+    def fetch_token() -> str:
+        user.invalidate()
+        try:
+            issued = session.get_token()
+        except ClientException as error:
+            raise RuntimeError(f"Keystone at {auth_url} issued no token: {error}") from error
+        if issued is None:
+            raise RuntimeError(f"Keystone at {auth_url} issued no token")
+        return str(issued)
+
+    return fetch_token

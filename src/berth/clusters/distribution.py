@@ -4,12 +4,12 @@ New nodes go to the server groups in turn, across node groups; where nodes have 
 has the fewest, so that no two groups differ by more than one if they did not before. Nodes that are leaving
 are not counted, nodes that are being replaced are.
 
-When the cluster shrinks, so many nodes of each node group leave that the server groups stay as even as they
-can be. First one after the other is chosen, out of the largest server group; of a node group that has the
-least choice left; then a node that has failed; then the last that came. That is even nearly always. Where it
-is not, two nodes of a node group change places, the one that was to go and the one that was to stay, along a
-path of such exchanges from a smaller server group to one that has two more or beyond: when there is none any
-more, no choice is more even.
+When the cluster shrinks, nodes are chosen to leave so that the server groups stay as even as possible. They
+are first chosen one by one: from the largest server group; among those, from the node group with the least
+choice left; then a node that has failed; then the newest. That is nearly always even. Where it is not, a node
+that was to leave and a node of the same node group that was to stay change places, along a path of such
+exchanges from a smaller server group to one that has at least two more nodes. When there is no such path, no
+choice is more even.
 """
 
 from collections import Counter
@@ -50,7 +50,7 @@ def add_nodes(cluster: Cluster, name: str, count: int, new_id: Callable[[], str]
     for index in range(node_group.next_index, node_group.next_index + count):
         group = None
         if is_apart:
-            group = _next_group(cluster.groups, size, dealt)
+            group = _find_next_group(cluster.groups, size, dealt)
             size[group] += 1
             dealt += 1
         node = Node(name=f"{name}-{index}", node_group=name, index=index, server=new_id(), group=group)
@@ -59,11 +59,11 @@ def add_nodes(cluster: Cluster, name: str, count: int, new_id: Callable[[], str]
         node_group, count=node_group.count + count, next_index=node_group.next_index + count
     )
     return msgspec.structs.replace(
-        _with_node_group(cluster, larger), nodes=(*cluster.nodes, *nodes), dealt=dealt
+        _replace_node_group(cluster, larger), nodes=(*cluster.nodes, *nodes), dealt=dealt
     )
 
 
-def _next_group(groups: tuple[str, ...], size: dict[str, int], dealt: int) -> str:
+def _find_next_group(groups: tuple[str, ...], size: dict[str, int], dealt: int) -> str:
     """The first, in turn, of the groups with the fewest nodes."""
     turn = dealt % len(groups)
     return min((*groups[turn:], *groups[:turn]), key=size.__getitem__)
@@ -77,7 +77,9 @@ def mark_leaving(cluster: Cluster, fewer: dict[str, int], failed: Collection[str
     for name, count in fewer.items():
         node_group = node_group_of(after, name)
         assert node_group is not None, f"{name} is a node group of the cluster"
-        after = _with_node_group(after, msgspec.structs.replace(node_group, count=node_group.count - count))
+        after = _replace_node_group(
+            after, msgspec.structs.replace(node_group, count=node_group.count - count)
+        )
     return remove_nodes(after, leaving)
 
 
@@ -97,15 +99,15 @@ def remove_node_group(cluster: Cluster, name: str) -> Cluster:
     return msgspec.structs.replace(after, node_groups=rest)
 
 
-def _with_node_group(cluster: Cluster, changed: NodeGroup) -> Cluster:
+def _replace_node_group(cluster: Cluster, changed: NodeGroup) -> Cluster:
     node_groups = tuple(changed if group.name == changed.name else group for group in cluster.node_groups)
     return msgspec.structs.replace(cluster, node_groups=node_groups)
 
 
-# -- who leaves ---------------------------------------------------------------------------------
+# -- which nodes leave --------------------------------------------------------------------------
 
 Exchange = tuple[Node, Node]
-"""Who stays after all, and who goes in its place."""
+"""The node that stays after all, and the node that leaves in its place."""
 
 
 def choose_leavers(
@@ -114,10 +116,10 @@ def choose_leavers(
     fewer: Mapping[str, int],
     failed: Collection[str] = (),
 ) -> set[str]:
-    """The names of those that leave. ``sizes``: how many nodes each server group has now."""
+    """The names of the nodes that leave. ``sizes``: how many nodes each server group has now."""
     size = dict(sizes)
-    goes, stays = _one_by_one(candidates, size, fewer, failed)
-    while (path := _path(size, goes, stays)) is not None:
+    goes, stays = _choose_in_turn(candidates, size, fewer, failed)
+    while (path := _find_path(size, goes, stays)) is not None:
         for back, gone in path:
             goes[goes.index(back)] = gone
             stays[stays.index(gone)] = back
@@ -126,10 +128,10 @@ def choose_leavers(
     return {node.name for node in goes}
 
 
-def _one_by_one(
+def _choose_in_turn(
     candidates: Sequence[Node], size: dict[str, int], fewer: Mapping[str, int], failed: Collection[str]
 ) -> tuple[list[Node], list[Node]]:
-    """Who goes and who stays; ``size`` is what is left of the groups then."""
+    """The nodes that leave and the nodes that stay; ``size`` is changed to what is left of the groups."""
     goes: list[Node] = []
     stays = list(candidates)
     owed = {name: count for name, count in fewer.items() if count}
@@ -150,7 +152,7 @@ def _one_by_one(
     return goes, stays
 
 
-def _path(size: Mapping[str, int], goes: Sequence[Node], stays: Sequence[Node]) -> list[Exchange] | None:
+def _find_path(size: Mapping[str, int], goes: Sequence[Node], stays: Sequence[Node]) -> list[Exchange] | None:
     """Exchanges that give a smaller group one more, and take it from one that has at least two more."""
     for start in sorted(size, key=lambda group: size[group]):
         reached: dict[str, list[Exchange]] = {start: []}

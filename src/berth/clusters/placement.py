@@ -69,8 +69,8 @@ def place_nodes(
     refused = check_quota(view, context, cluster, nodes)
     if refused is not None:
         return refused
-    servers = {node.server: _server(cluster, node) for node in nodes}
-    requests = _requests(context, servers)
+    servers = {node.server: _make_server(cluster, node) for node in nodes}
+    requests = _make_requests(context, servers)
     if isinstance(requests, Rejection):
         return requests
     with Trial(view) as trial:
@@ -97,7 +97,7 @@ def check_quota(view: View, context: Context, cluster: Cluster, nodes: tuple[Nod
     counts = Counter(node.node_group for node in nodes)
     for name, node in {node.node_group: node for node in nodes}.items():
         # The nodes of a node group are all alike.
-        _, amounts = amounts_of(_server(cluster, node))
+        _, amounts = amounts_of(_make_server(cluster, node))
         total.update({resource: amount * counts[name] for resource, amount in amounts.items()})
     return find_exceeded(view, context.quotas, cluster.project, total)
 
@@ -105,7 +105,7 @@ def check_quota(view: View, context: Context, cluster: Cluster, nodes: tuple[Nod
 def fits(view: View, now_s: int, context: Context, cluster: Cluster) -> bool:
     """Whether all nodes of a cluster that does not exist yet could be placed."""
     view.steps.take(_STEPS_PER_NODE * len(cluster.nodes))
-    requests = _requests(context, {node.server: _server(cluster, node) for node in cluster.nodes})
+    requests = _make_requests(context, {node.server: _make_server(cluster, node) for node in cluster.nodes})
     if isinstance(requests, Rejection):
         return False
     with Trial(view) as trial:
@@ -123,7 +123,7 @@ def _make_in_trial(view: View, now_s: int, trial: Trial, groups: tuple[CreateGro
     return None
 
 
-def _server(cluster: Cluster, node: Node) -> Server:
+def _make_server(cluster: Cluster, node: Node) -> Server:
     node_group = node_group_of(cluster, node.node_group)
     assert node_group is not None, f"{node.name} is of a node group of the cluster"
     image = node_group.image
@@ -140,8 +140,8 @@ def _server(cluster: Cluster, node: Node) -> Server:
     )
 
 
-def _requests(context: Context, servers: dict[str, Server]) -> list[ScheduleRequest] | Rejection:
-    """One request for all that need the same and are in the same group; members of groups first."""
+def _make_requests(context: Context, servers: dict[str, Server]) -> list[ScheduleRequest] | Rejection:
+    """One request for all servers that need the same and are in the same group; members of groups first."""
     alike: dict[tuple[str | None, bytes], list[Server]] = {}
     for server in servers.values():
         kind = msgspec.json.encode((server.flavor, sorted(server.image_properties.items())))

@@ -1,12 +1,12 @@
-"""What can be requested for a cluster: create it, scale it, replace a node of it, delete it.
+"""What can be requested for a cluster: create it, scale it, replace a node of it, delete it; and its status.
 
 All new nodes are claimed in one change, with their server groups and the cluster's record. What takes time is
 recorded: which nodes are leaving, which are being replaced. The rest follows from the records, step by step
-(``reconciler``), whichever process crashes meanwhile.
+(``reconciler``), whichever process crashes meanwhile. The status follows from the nodes' servers.
 """
 
 from math import ceil
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -45,6 +45,9 @@ from berth.sagas.hosts import is_down
 from berth.sagas.proposals import Context
 from berth.view import View
 
+ClusterStatus = Literal["active", "building", "scaling", "replacing", "deleting", "degraded", "error"]
+GONE: Final = "gone"
+
 _STEPS_PER_NODE: Final = 2
 """To look at a node; for each that leaves, all others are looked at."""
 
@@ -56,7 +59,7 @@ def create(view: View, now_s: int, context: Context, cluster: Cluster) -> Enact 
     of them, or none."""
     if view.records.get(Cluster, cluster.id) is not None:
         return ClusterExists(cluster.id)
-    wrong = _too_many(cluster) or _find_duplicate(cluster)
+    wrong = _check_counts(cluster) or _find_duplicate(cluster)
     if wrong is not None:
         return wrong
     cluster = msgspec.structs.replace(cluster, created_at_s=now_s, updated_at_s=now_s)
@@ -69,15 +72,15 @@ def create(view: View, now_s: int, context: Context, cluster: Cluster) -> Enact 
         view, now_s, context, whole, whole.nodes, make_groups(whole)
     )
     if isinstance(enact, NoFit):
-        fitting = _fitting_ratio(view, now_s, context, cluster)
+        fitting = _find_fitting_ratio(view, now_s, context, cluster)
         return _reject_size(whole, len(whole.nodes), enact, fitting)
-    return _with_record(enact, None, whole)
+    return _add_record(enact, None, whole)
 
 
 def _reject_by_count(view: View, whole: Cluster) -> NoFit | None:
     """Why a new cluster cannot fit whatever else there is: of the nodes that keep apart, a domain takes as
     many as the ratio. Counting is cheap; to try it out is not."""
-    apart, domains = _apart(whole), _domains(view, whole)
+    apart, domains = _count_apart(whole), _count_domains(view, whole)
     room = domains * whole.ratio
     if not domains or apart <= room:
         return None
@@ -90,11 +93,11 @@ def _reject_by_count(view: View, whole: Cluster) -> NoFit | None:
     )
 
 
-def _apart(whole: Cluster) -> int:
+def _count_apart(whole: Cluster) -> int:
     return sum(node.group is not None for node in whole.nodes)
 
 
-def _domains(view: View, cluster: Cluster) -> int:
+def _count_domains(view: View, cluster: Cluster) -> int:
     """How many domains there are at most; 0: there is no such kind."""
     if cluster.domain == HOST:
         return len(view.providers) - view.nested_count
@@ -111,14 +114,16 @@ def _distribute(context: Context, cluster: Cluster, ratio: int) -> Cluster:
     return whole
 
 
-def _fitting_ratio(view: View, now_s: int, context: Context, cluster: Cluster) -> int | None:
+def _find_fitting_ratio(view: View, now_s: int, context: Context, cluster: Cluster) -> int | None:
     """The smallest larger ratio with which the cluster would fit. What fits with one ratio fits with every
     larger one, so it is halved for."""
     if not cluster.anti_affinity:
         return None
-    # With as many groups as nodes nobody avoids anybody: more would not help. With fewer than counting allows
-    # nothing helps.
-    least = ceil(_apart(_distribute(context, cluster, cluster.ratio)) / max(1, _domains(view, cluster)))
+    # With as many groups as nodes no node avoids another: more would not help. Fewer than ``least`` are too
+    # few to hold the nodes that keep apart.
+    least = ceil(
+        _count_apart(_distribute(context, cluster, cluster.ratio)) / max(1, _count_domains(view, cluster))
+    )
     low = max(cluster.ratio + 1, least)
     high = min(RATIO_MAX, sum(group.count for group in cluster.node_groups))
     if low > high or not fits(view, now_s, context, _distribute(context, cluster, high)):
@@ -164,7 +169,7 @@ def scale(
     enact = place_nodes(view, now_s, context, after, coming)
     if isinstance(enact, NoFit):
         return _reject_size(cluster, len(coming), enact, None)
-    return _with_record(enact, cluster, after)
+    return _add_record(enact, cluster, after)
 
 
 def _scale(
@@ -175,8 +180,8 @@ def _scale(
     add: tuple[NodeGroup, ...],
     remove: tuple[str, ...],
 ) -> Cluster | Rejection:
-    """The cluster to write; ``failed`` are the names of nodes that are of no use. Who goes does so
-    first, so that those who come even it out."""
+    """The cluster to write; ``failed`` are the names of nodes that have failed. Nodes leave
+    before others are added, so that the new ones even out the server groups."""
     after = cluster
     there = tuple(group.name for group in cluster.node_groups)
     for name in dict.fromkeys(remove):
@@ -202,7 +207,7 @@ def _scale(
         empty = msgspec.structs.replace(new, count=0, next_index=0)
         after = msgspec.structs.replace(after, node_groups=(*after.node_groups, empty))
         larger[new.name] = new.count
-    wrong = _too_many(after, larger)
+    wrong = _check_counts(after, larger)
     if wrong is not None:
         return wrong
     for name, count in larger.items():
@@ -232,7 +237,7 @@ def replace(
     if server is not None and not force and not _has_failed(view, server):
         return NodeNotFailed(id, node, server.state)
     replacing = msgspec.structs.replace(found, state="replacing")
-    return Enact((RecordChanged(cluster, _with_nodes(cluster, (replacing,), now_s)),))
+    return Enact((RecordChanged(cluster, _replace_nodes(cluster, (replacing,), now_s)),))
 
 
 def delete(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
@@ -257,6 +262,76 @@ def _has_failed(view: View, server: Server) -> bool:
     return server.state == "error" or (server.place is not None and is_down(view, server.place))
 
 
+# -- status -------------------------------------------------------------------------------------
+
+
+class NodeProgress(NamedTuple):
+    """A node and its server. ``server`` is None where that is gone, or not there again yet.
+    ``is_host_down``: the server cannot be running, whatever its record says."""
+
+    node: Node
+    server: Server | None
+    is_host_down: bool
+
+    @property
+    def status(self) -> str:
+        return GONE if self.server is None else self.server.state
+
+    @property
+    def host(self) -> str | None:
+        return None if self.server is None or self.server.place is None else self.server.place.name
+
+    @property
+    def is_ready(self) -> bool:
+        is_well = self.status not in ("building", "error", GONE) and not self.is_host_down
+        return self.node.state == "wanted" and is_well
+
+
+class ClusterProgress(NamedTuple):
+    """``ready`` of ``wanted`` nodes are as they should be; ``leaving`` are still to go."""
+
+    status: ClusterStatus
+    ready: int
+    wanted: int
+    leaving: int
+    nodes: tuple[NodeProgress, ...]
+
+
+def summarize_cluster(view: View, cluster: Cluster) -> ClusterProgress:
+    nodes = tuple(_find_progress(view, node) for node in cluster.nodes)
+    staying = [one for one in nodes if one.node.state != "leaving"]
+    return ClusterProgress(
+        _find_status(cluster, nodes),
+        sum(one.is_ready for one in staying),
+        len(staying),
+        len(nodes) - len(staying),
+        nodes,
+    )
+
+
+def _find_progress(view: View, node: Node) -> NodeProgress:
+    server = view.records.get(Server, node.server)
+    place = None if server is None else server.place
+    return NodeProgress(node, server, place is not None and is_down(view, place))
+
+
+def _find_status(cluster: Cluster, nodes: tuple[NodeProgress, ...]) -> ClusterStatus:
+    """What is under way comes before its results."""
+    if cluster.state == "deleting":
+        return "deleting"
+    states = {one.node.state for one in nodes}
+    if "replacing" in states:
+        return "replacing"
+    if "leaving" in states:
+        return "scaling"
+    statuses = {one.status for one in nodes}
+    if "building" in statuses:
+        return "building"
+    if statuses & {"error", GONE}:
+        return "error"
+    return "degraded" if any(one.is_host_down for one in nodes) else "active"
+
+
 # -- all of them --------------------------------------------------------------------------------
 
 
@@ -267,7 +342,7 @@ def _find_changeable(view: View, id: str, request: str) -> Cluster | Rejection:
     return ClusterBeingDeleted(id, request) if cluster.state == "deleting" else cluster
 
 
-def _too_many(cluster: Cluster, more: dict[str, int] | None = None) -> Rejection | None:
+def _check_counts(cluster: Cluster, more: dict[str, int] | None = None) -> Rejection | None:
     """What is wrong with how many there are, or would be: ``more`` in addition to the nodes there are;
     without it, as many as the node groups say."""
     if len(cluster.node_groups) > NODE_GROUPS_MAX:
@@ -291,13 +366,13 @@ def _reject_size(cluster: Cluster, nodes: int, why: NoFit, fitting_ratio: int | 
     return ClusterDoesNotFit(cluster.name, nodes, cluster.ratio, cluster.domain, why, fitting_ratio)
 
 
-def _with_record(enact: Enact | Rejection, before: Cluster | None, after: Cluster) -> Enact | Rejection:
+def _add_record(enact: Enact | Rejection, before: Cluster | None, after: Cluster) -> Enact | Rejection:
     if isinstance(enact, Rejection):
         return enact
     return Enact((RecordChanged(before, after), *enact.changes), enact.commands, quotas=enact.quotas)
 
 
-def _with_nodes(cluster: Cluster, changed: tuple[Node, ...], now_s: int) -> Cluster:
+def _replace_nodes(cluster: Cluster, changed: tuple[Node, ...], now_s: int) -> Cluster:
     by_name = {node.name: node for node in changed}
     nodes = tuple(by_name.get(node.name, node) for node in cluster.nodes)
     return msgspec.structs.replace(cluster, nodes=nodes, fault=None, updated_at_s=now_s)

@@ -19,10 +19,9 @@ import msgspec
 from berth.clusters.placement import place_nodes
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Overloaded
-from berth.model.batches import Origin
 from berth.model.clusters import Cluster, Node
 from berth.model.commands import DeleteGroup, Enact, LedgerCommand
-from berth.model.events import RecordChanged
+from berth.model.events import Origin, RecordChanged
 from berth.model.ids import GroupId, Index
 from berth.model.rejections import NoFit, QuotaExceeded, Rejection
 from berth.model.servers import Action, Server
@@ -32,7 +31,7 @@ from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
 from berth.sagas import delete
 from berth.sagas.proposals import Context, leave_group, read_quotas
-from berth.scheduler.options import SchedulerOptions
+from berth.scheduler.plugins import SchedulerOptions
 from berth.view import View
 
 _log = logging.getLogger(__name__)
@@ -58,18 +57,18 @@ class _Due(NamedTuple):
     """What can be done for a cluster now."""
 
     deletable: tuple[Node, ...] = ()
-    """Their servers exist, and are not busy."""
+    """Nodes whose servers exist, and are not busy."""
     gone: tuple[Node, ...] = ()
-    """They were leaving, and their servers are gone."""
+    """Nodes that were leaving, and whose servers are gone."""
     missing: tuple[Node, ...] = ()
-    """They are being replaced, and their servers are gone."""
+    """Nodes that are being replaced, and whose servers are gone."""
     is_over: bool = False
     """Nothing is left of the cluster but its groups."""
 
 
 def is_due(view: View, cluster: Cluster, now_s: int) -> bool:
     """Whether there is a next step that can be tried now."""
-    return any(_due(view, cluster, now_s))
+    return any(_find_due(view, cluster, now_s))
 
 
 def propose_next(view: View, now_s: int, context: Context, cluster_id: str) -> Enact | None:
@@ -77,7 +76,7 @@ def propose_next(view: View, now_s: int, context: Context, cluster_id: str) -> E
     cluster = view.records.get(Cluster, cluster_id)
     if cluster is None:
         return None
-    due = _due(view, cluster, now_s)
+    due = _find_due(view, cluster, now_s)
     if due.deletable:
         deletions = _delete(view, now_s, context, due.deletable)
         if deletions is not None:
@@ -91,14 +90,14 @@ def propose_next(view: View, now_s: int, context: Context, cluster_id: str) -> E
     return _end(view, cluster) if due.is_over else None
 
 
-def _due(view: View, cluster: Cluster, now_s: int) -> _Due:
+def _find_due(view: View, cluster: Cluster, now_s: int) -> _Due:
     if not cluster.nodes:
         return _Due(is_over=cluster.state == "deleting")
     leaving = [node for node in cluster.nodes if node.state == "leaving"]
     replacing = [node for node in cluster.nodes if node.state == "replacing"]
     return _Due(
         tuple(node for node in (*leaving, *replacing) if _is_deletable(view, node, now_s)),
-        _droppable(view, leaving),
+        _find_droppable(view, leaving),
         () if _must_wait(cluster, now_s) else tuple(node for node in replacing if _is_gone(view, node)),
     )
 
@@ -111,7 +110,7 @@ def _must_wait(cluster: Cluster, now_s: int) -> bool:
     return cluster.fault is not None and now_s < cluster.updated_at_s + REPLACE_AGAIN_S
 
 
-def _droppable(view: View, leaving: list[Node]) -> tuple[Node, ...]:
+def _find_droppable(view: View, leaving: list[Node]) -> tuple[Node, ...]:
     """Nodes whose servers are gone, once they are half of those that leave: a cluster of a thousand nodes
     is then written ten times while it is deleted, not a thousand times."""
     gone = tuple(node for node in leaving if _is_gone(view, node))
@@ -162,7 +161,7 @@ def _replace(
         enact = place_nodes(view, now_s, context, after, (new,))
         if not isinstance(enact, Rejection):
             return Enact((RecordChanged(cluster, after), *enact.changes), enact.commands, quotas=enact.quotas)
-        why = why or _sentence(node, enact)
+        why = why or _describe_refusal(node, enact)
     # Written once: the same fault is not written again.
     return (
         None
@@ -171,7 +170,7 @@ def _replace(
     )
 
 
-def _sentence(node: Node, refused: Rejection) -> str:
+def _describe_refusal(node: Node, refused: Rejection) -> str:
     if isinstance(refused, QuotaExceeded):
         names = ", ".join(name for name, *_ in refused.over)
         return f"the quota of {names} leaves no room for a replacement of {node.name}; retrying"
@@ -194,8 +193,8 @@ def _end(view: View, cluster: Cluster) -> Enact:
     stays, without a group."""
     groups = [GroupId(id) for id in cluster.groups if GroupId(id) in view.groups.records]
     commands = tuple(DeleteGroup(id, force=True, cluster=cluster.id) for id in groups)
-    strangers = (change for id in groups for change in leave_group(view, id))
-    return Enact((RecordChanged(cluster, None), *strangers), commands)
+    others = (change for id in groups for change in leave_group(view, id))
+    return Enact((RecordChanged(cluster, None), *others), commands)
 
 
 # -- the loop -----------------------------------------------------------------------------------
@@ -217,7 +216,7 @@ class ClusterReconciler:
         self._resting: dict[str, int] = {}
 
     async def run(self) -> None:
-        """Until cancelled, or until the region's engine stops."""
+        """Reconcile until cancelled, or until the region's engine stops."""
         await keep_running(
             "cluster reconciler",
             self._reconcile_all,

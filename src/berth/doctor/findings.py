@@ -17,9 +17,9 @@ import msgspec
 
 from berth.model.commands import SCHEDULE
 from berth.model.ids import ConsumerId, ProviderId
+from berth.model.placement import INSTANCE, MIGRATION, SHARES_VIA_AGGREGATE
 from berth.model.saga_runs import Outbox
 from berth.model.servers import Action, Held, Host, Migration, Server
-from berth.model.vocabulary import INSTANCE, MIGRATION, SHARES_VIA_AGGREGATE
 from berth.sagas.conflicts import held_now, minus, same
 from berth.sagas.hosts import cell_aggregate
 from berth.view import View
@@ -74,7 +74,7 @@ Judge = Callable[[View, str, Moment], Finding | None]
 
 
 class FindingCheck(NamedTuple):
-    """``subjects``: whom to look at; ``judge``: what is wrong with one of them, of one of these kinds.
+    """``subjects``: what is examined; ``judge``: what is wrong with one of them, of one of these kinds.
     ``concerns`` says of one whether it is among the subjects, where the judge alone cannot tell."""
 
     kinds: tuple[Kind, ...]
@@ -109,13 +109,13 @@ def find_again(view: View, id: str, moment: Moment) -> Finding | None:
 # -- consumers without a record -------------------------------------------------------------------
 
 
-def _consumers(view: View) -> Iterator[str]:
+def _list_consumers(view: View) -> Iterator[str]:
     if view.records.count(Host):
         for type in (INSTANCE, MIGRATION):
             yield from view.consumer_index.behind(None, ConsumerFilter(type=type))
 
 
-def _consumer(view: View, id: str, moment: Moment) -> Finding | None:
+def _judge_consumer(view: View, id: str, moment: Moment) -> Finding | None:
     record = view.consumers.get(ConsumerId(id))
     if record is None or not record.held or record.consumer.type not in (INSTANCE, MIGRATION):
         return None
@@ -144,18 +144,18 @@ def _consumer(view: View, id: str, moment: Moment) -> Finding | None:
 # -- servers ------------------------------------------------------------------------------------
 
 
-def _servers(view: View) -> Iterator[str]:
+def _list_servers(view: View) -> Iterator[str]:
     return (server.id for server in view.records.all(Server))
 
 
-def _server(view: View, id: str, moment: Moment) -> Finding | None:
+def _judge_server(view: View, id: str, moment: Moment) -> Finding | None:
     server = view.records.get(Server, id)
     if server is None or server.run is not None:
         return None
     now = held_now(view, id)
     elsewhere = holdings_elsewhere(view, server, now)
     if elsewhere and not same(minus(now, elsewhere), server.held):
-        where = ", ".join(_hosts_of(view, elsewhere))
+        where = ", ".join(_name_hosts(view, elsewhere))
         sentence = f"server {server.name} holds resources on {where}, but is not there"
         repair = "release what it holds there"
         return Finding("server_elsewhere", id, sentence, now, minus(now, elsewhere), repair)
@@ -165,8 +165,8 @@ def _server(view: View, id: str, moment: Moment) -> Finding | None:
         sentence = f"server {server.name} is {server.state} and holds nothing of what it should hold"
         repair = "claim it again, if there is room"
         return Finding("server_without_allocations", id, sentence, (), server.held, repair)
-    if server.held and same(_at_its_place(view, server, now), server.held):
-        where = ", ".join(_hosts_of(view, minus(now, server.held)))
+    if server.held and same(_find_at_place(view, server, now), server.held):
+        where = ", ".join(_name_hosts(view, minus(now, server.held)))
         sentence = f"server {server.name} also holds resources on {where}, without a migration"
         repair = "release what it holds there"
         return Finding("doubled_allocations", id, sentence, now, server.held, repair)
@@ -192,24 +192,24 @@ def holdings_elsewhere(view: View, server: Server, now: Held) -> Held:
     )
 
 
-def _at_its_place(view: View, server: Server, now: Held) -> Held:
+def _find_at_place(view: View, server: Server, now: Held) -> Held:
     """What is held in the trees in which the server should hold something."""
     roots = {view.providers[id].root for id, _ in server.held if id in view.providers}
     return tuple((id, amounts) for id, amounts in now if view.providers[id].root in roots)
 
 
-def _hosts_of(view: View, held: Held) -> list[str]:
+def _name_hosts(view: View, held: Held) -> list[str]:
     return sorted({view.providers[id].root.name for id, _ in held})
 
 
 # -- migrations ---------------------------------------------------------------------------------
 
 
-def _migrations(view: View) -> Iterator[str]:
+def _list_migrations(view: View) -> Iterator[str]:
     return (migration.id for migration in view.records.all(Migration))
 
 
-def _migration(view: View, id: str, moment: Moment) -> Finding | None:
+def _judge_migration(view: View, id: str, moment: Moment) -> Finding | None:
     migration = view.records.get(Migration, id)
     if migration is None:
         return None
@@ -219,19 +219,19 @@ def _migration(view: View, id: str, moment: Moment) -> Finding | None:
     now = held_now(view, id)
     if migration.type == "evacuation" and migration.status == "done":
         # It waits until its source is back and clean; what is released already needs nothing more.
-        return None if not now else _migration_holding(view, migration, now)
+        return None if not now else _judge_holding_migration(view, migration, now)
     if server is not None and server.migration == id:
-        return _migration_holding(view, migration, now)
+        return _judge_holding_migration(view, migration, now)
     if not now:
         return None
     sentence = (
         f"migration {migration.number} of server {migration.server} is {migration.status}, no saga run "
-        f"will finish it, and it holds resources on {', '.join(_hosts_of(view, now))}"
+        f"will finish it, and it holds resources on {', '.join(_name_hosts(view, now))}"
     )
     return Finding("unfinished_migration", id, sentence, now, (), "release what it holds")
 
 
-def _migration_holding(view: View, migration: Migration, now: Held) -> Finding | None:
+def _judge_holding_migration(view: View, migration: Migration, now: Held) -> Finding | None:
     """What is wrong with a migration that should hold its part until the move is confirmed or reverted."""
     of = f"migration {migration.number} of server {migration.server}"
     if same(now, migration.held):
@@ -247,12 +247,12 @@ def _migration_holding(view: View, migration: Migration, now: Held) -> Finding |
 # -- saga runs and groups -----------------------------------------------------------------------
 
 
-def _runs(view: View) -> Iterator[str]:
+def _list_runs(view: View) -> Iterator[str]:
     busy = (server.run for server in view.records.all(Server) if server.run is not None)
     return iter(dict.fromkeys((*busy, *(outbox.id for outbox in view.records.all(Outbox)))))
 
 
-def _run(view: View, id: str, moment: Moment) -> Finding | None:
+def _judge_run(view: View, id: str, moment: Moment) -> Finding | None:
     outbox = view.records.get(Outbox, id)
     action = view.records.get(Action, (outbox.abort if outbox is not None else None) or id)
     server = None if action is None else view.records.get(Server, action.server)
@@ -266,7 +266,7 @@ def _run(view: View, id: str, moment: Moment) -> Finding | None:
     return Finding("order_without_end", id, sentence, unsafe=unsafe)
 
 
-def _members(view: View) -> Iterator[str]:
+def _list_members(view: View) -> Iterator[str]:
     """Members may be declared before they hold anything. So only those are judged that stand for another,
     as a migration does, and those of a group that servers were created into."""
     for record in view.groups.records.values():
@@ -285,7 +285,7 @@ def _is_among_servers(view: View, id: str) -> bool:
     )
 
 
-def _member(view: View, id: str, moment: Moment) -> Finding | None:
+def _judge_member(view: View, id: str, moment: Moment) -> Finding | None:
     membership = view.groups.memberships.get(ConsumerId(id))
     if membership is None or view.records.get(Server, id) is not None:
         return None
@@ -301,11 +301,11 @@ def _member(view: View, id: str, moment: Moment) -> Finding | None:
 # -- hosts --------------------------------------------------------------------------------------
 
 
-def _hosts(view: View) -> Iterator[str]:
+def _list_hosts(view: View) -> Iterator[str]:
     return (host.id for host in view.records.all(Host))
 
 
-def _host(view: View, id: str, moment: Moment) -> Finding | None:
+def _judge_host(view: View, id: str, moment: Moment) -> Finding | None:
     host = view.records.get(Host, id)
     if host is None:
         return None
@@ -328,7 +328,7 @@ def _host(view: View, id: str, moment: Moment) -> Finding | None:
 
 
 CHECKS: Final = (
-    FindingCheck(("orphan_consumer",), _consumers, _consumer),
+    FindingCheck(("orphan_consumer",), _list_consumers, _judge_consumer),
     FindingCheck(
         (
             "server_without_allocations",
@@ -336,8 +336,8 @@ CHECKS: Final = (
             "doubled_allocations",
             "server_elsewhere",
         ),
-        _servers,
-        _server,
+        _list_servers,
+        _judge_server,
     ),
     FindingCheck(
         (
@@ -345,10 +345,10 @@ CHECKS: Final = (
             "migration_without_allocations",
             "migration_with_wrong_allocations",
         ),
-        _migrations,
-        _migration,
+        _list_migrations,
+        _judge_migration,
     ),
-    FindingCheck(("order_without_end",), _runs, _run),
-    FindingCheck(("stray_member",), _members, _member, _is_among_servers),
-    FindingCheck(("host_complaint",), _hosts, _host),
+    FindingCheck(("order_without_end",), _list_runs, _judge_run),
+    FindingCheck(("stray_member",), _list_members, _judge_member, _is_among_servers),
+    FindingCheck(("host_complaint",), _list_hosts, _judge_host),
 )

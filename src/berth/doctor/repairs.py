@@ -2,7 +2,7 @@
 
 A finding is looked at again in the turn in which it is repaired: what has changed since is left alone. A
 claim goes through the ledger like any other, and may be rejected by it. Busy servers are not repaired: they
-are no findings.
+are not among the findings.
 """
 
 from collections.abc import Callable
@@ -21,9 +21,9 @@ from berth.model.commands import (
     ReplaceAllocations,
 )
 from berth.model.ids import ConsumerId
+from berth.model.placement import INSTANCE, MIGRATION
 from berth.model.rejections import FindingGone, Rejection, RepairUnsafe
 from berth.model.servers import Held, Migration, MigrationStatus, Server
-from berth.model.vocabulary import INSTANCE, MIGRATION
 from berth.sagas.conflicts import generation_of, minus
 from berth.view import View
 
@@ -119,4 +119,4 @@ _REPAIRS: Final[dict[Kind, Callable[[View, Finding, int], Enact]]] = {
     "migration_with_wrong_allocations": _correct_migration,
     "stray_member": _remove_member,
 }
-"""For a kind that is not here an operator must decide."""
+"""The repair of each kind. Where there is none, an operator must decide."""

@@ -2,7 +2,7 @@
 
 from berth.engine.engine import ASKER, Asker, Engine, Overloaded, Planned, Proposal, Unavailable
 from berth.engine.forks import Forks
-from berth.engine.starting import replay, start_view
+from berth.engine.snapshots import replay, start_view
 from berth.journal import Pruned
 
 __all__ = [

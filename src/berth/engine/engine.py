@@ -26,7 +26,7 @@ import msgspec
 
 from berth.engine.forks import Forks, GaveUp, NoPlace
 from berth.engine.journal_thread import JournalCalls, JournalThread, NoAnswer
-from berth.engine.starting import apply_entries, start_view
+from berth.engine.snapshots import apply_entries, start_view
 from berth.journal import (
     Conflict,
     Damaged,
@@ -49,9 +49,8 @@ from berth.journal.body import (
     join_entries,
 )
 from berth.ledger import decide
-from berth.model.batches import Batch, Entry, Origin
 from berth.model.commands import Command, Enact
-from berth.model.events import Event, RecordChanged, inverse
+from berth.model.events import Batch, Entry, Event, Origin, RecordChanged, inverse
 from berth.model.ids import Index
 from berth.model.rejections import CommandTooLarge, Rejection, RowTooLarge
 from berth.runtime.backoff import Backoff, retry

@@ -1,23 +1,21 @@
 """Import of a Placement database into an empty journal: all of it is read and checked, then written."""
 
-from berth.importing.events import Transcript, transcribe
-from berth.importing.findings import ImportFindings
-from berth.importing.progress import ImportProgress
-from berth.importing.report import differs, findings_text, table_text
-from berth.importing.target import append_all, refuse_unless_empty
+from berth.importing.events import ConvertedSource, convert_source
+from berth.importing.report import ImportFindings, ImportProgress, findings_text
+from berth.importing.target import append_all, differs, refuse_unless_empty, table_text
 from berth.importing.upstream import CannotImport, Source, source_address
 
 __all__ = [
     "CannotImport",
+    "ConvertedSource",
     "ImportFindings",
     "ImportProgress",
     "Source",
-    "Transcript",
     "append_all",
+    "convert_source",
     "differs",
     "findings_text",
     "refuse_unless_empty",
     "source_address",
     "table_text",
-    "transcribe",
 ]

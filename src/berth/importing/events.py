@@ -2,14 +2,13 @@
 
 Generations and times are those of the source. These events do not pass through ``ledger.decide``: what the
 source holds has been decided there and is taken over as it is, over capacity too. What the ledger has no
-place for (see ``findings``) is left out, with all that depends on it; the caller decides whether an import
+place for (see ``report``) is left out, with all that depends on it; the caller decides whether an import
 with something left out is wanted.
 
 Everything is read and applied before anything is written. Millions of events as objects would take as
 much memory as the view itself, so they wait encoded.
 """
 
-import gc
 import math
 import re
 from collections import Counter
@@ -21,16 +20,16 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from berth.engine.snapshots import pause_collector
 from berth.importing import upstream
-from berth.importing.findings import ImportFindings
-from berth.importing.progress import ImportProgress
+from berth.importing.report import ImportFindings, ImportProgress
 from berth.importing.upstream import (
-    AllocationRow,
-    ConsumerRow,
-    InventoryRow,
-    ProviderRow,
     R,
     Source,
+    SourceAllocation,
+    SourceConsumer,
+    SourceInventory,
+    SourceProvider,
     Table,
 )
 from berth.model.events import (
@@ -48,8 +47,7 @@ from berth.model.events import (
     TraitsChanged,
 )
 from berth.model.ids import AggregateId, ClassId, ConsumerId, ProviderId
-from berth.model.placement import Amounts, Consumer, Holdings, Inventory
-from berth.model.vocabulary import STANDARD_TRAITS, is_custom_name
+from berth.model.placement import STANDARD_TRAITS, Amounts, Consumer, Holdings, Inventory, is_custom_name
 from berth.view import ProviderRecord, View
 
 _BATCH_EVENTS: Final = 1000
@@ -85,7 +83,7 @@ class Batches:
         return self._decoder.decode(self._encoded[number])
 
 
-class Transcript(NamedTuple):
+class ConvertedSource(NamedTuple):
     """What was read: events, how many rows were in each table and were read of it, and the names in the
     vocabularies, of which the journal holds only those that are not standard."""
 
@@ -96,19 +94,15 @@ class Transcript(NamedTuple):
     trait_names: tuple[str, ...]
 
 
-def transcribe(source: Source, findings: ImportFindings, progress: ImportProgress, now_s: int) -> Transcript:
+def convert_source(
+    source: Source, findings: ImportFindings, progress: ImportProgress, now_s: int
+) -> ConvertedSource:
     """Read all there is. ``now_s`` stands in for times that the source does not know."""
-    # Millions of objects are made, and none of them is garbage: looking for some would take half the time.
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        return _Scribe(source, findings, progress, now_s).transcribe()
-    finally:
-        if collects:
-            gc.enable()
+    with pause_collector():
+        return _Converter(source, findings, progress, now_s).convert()
 
 
-class _Held(NamedTuple):
+class _SourceHolding(NamedTuple):
     """An allocation, before it is known whether its consumer exists."""
 
     provider: ProviderRecord
@@ -117,7 +111,7 @@ class _Held(NamedTuple):
     written_at_s: int
 
 
-class _Scribe:
+class _Converter:
     """Goes through the tables, those that others refer to first. Each dictionary leads from an id in the
     source to what it stands for here; what was left out is not in it."""
 
@@ -136,9 +130,9 @@ class _Scribe:
         self._traits: dict[int, str] = {}
         self._providers: dict[int, ProviderRecord] = {}
         self._aggregates: dict[int, AggregateId] = {}
-        self._held: dict[str, list[_Held]] = {}
+        self._held: dict[str, list[_SourceHolding]] = {}
 
-    def transcribe(self) -> Transcript:
+    def convert(self) -> ConvertedSource:
         classes = tuple(self._resource_classes())
         traits = tuple(self._custom_traits())
         self._resource_providers()
@@ -151,7 +145,7 @@ class _Scribe:
         self._consumers()
         self._over_capacity()
         self._batches.close()
-        return Transcript(self._batches, self._stored, self._read, classes, traits)
+        return ConvertedSource(self._batches, self._stored, self._read, classes, traits)
 
     def _rows(self, table: Table[R]) -> Iterator[R]:
         for row in self._progress.over(table.name, self._stored[table.name], self._source.rows(table)):
@@ -213,7 +207,7 @@ class _Scribe:
                     kind = "whose parent does not exist"
                 self._leave_out(upstream.PROVIDERS, kind, _described(row))
 
-    def _provider(self, row: ProviderRow) -> None:
+    def _provider(self, row: SourceProvider) -> None:
         view, id = self._view, ProviderId(row.uuid)
         parent = None
         if row.parent_provider_id is not None:
@@ -239,7 +233,7 @@ class _Scribe:
             self._findings.note(upstream.PROVIDERS.name, kind, _described(row))
         return None
 
-    def _inventory(self, row: InventoryRow) -> None:
+    def _inventory(self, row: SourceInventory) -> None:
         record = self._providers.get(row.resource_provider_id)
         class_id = self._classes.get(row.resource_class_id)
         example = f"provider {_uuid(record)}, total {row.total}"
@@ -309,7 +303,7 @@ class _Scribe:
 
     # -- consumers ------------------------------------------------------------------------------
 
-    def _allocation(self, row: AllocationRow) -> None:
+    def _allocation(self, row: SourceAllocation) -> None:
         record = self._providers.get(row.resource_provider_id)
         class_id = self._classes.get(row.resource_class_id)
         if record is None:
@@ -321,7 +315,7 @@ class _Scribe:
         elif row.used < 1:
             kind = "of less than 1"
         else:
-            held = _Held(record, class_id, row.used, self._written_s(row.created_at, row.updated_at))
+            held = _SourceHolding(record, class_id, row.used, self._written_s(row.created_at, row.updated_at))
             return self._held.setdefault(row.consumer_id, []).append(held)
         example = f"consumer {row.consumer_id}, provider {_uuid(record)}, {row.used}"
         return self._leave_out(upstream.ALLOCATIONS, kind, example)
@@ -349,7 +343,7 @@ class _Scribe:
         self._count_unused(upstream.USERS, len(users), len({user for _, user, _ in used}))
         self._count_unused(upstream.CONSUMER_TYPES, len(types), len({name for _, _, name in used} - {None}))
 
-    def _consumer(self, row: ConsumerRow, project: str, user: str, consumer_type: str | None) -> None:
+    def _consumer(self, row: SourceConsumer, project: str, user: str, consumer_type: str | None) -> None:
         held = self._held.pop(row.uuid, [])
         updated_at_s = self._written_s(row.created_at, row.updated_at)
         if held:
@@ -359,7 +353,7 @@ class _Scribe:
         consumer = Consumer(row.generation, project, user, consumer_type, created_at_s, updated_at_s)
         self._happen(ConsumerChanged(ConsumerId(row.uuid), None, consumer, (), self._holdings(row, held)))
 
-    def _holdings(self, row: ConsumerRow, held: list[_Held]) -> Holdings:
+    def _holdings(self, row: SourceConsumer, held: list[_SourceHolding]) -> Holdings:
         by_provider: dict[ProviderId, dict[ClassId, int]] = {}
         for allocation in held:
             amounts = by_provider.setdefault(allocation.provider.id, {})
@@ -371,7 +365,7 @@ class _Scribe:
                 amounts[allocation.class_id] = allocation.used
         return tuple((id, _amounts(amounts)) for id, amounts in by_provider.items())
 
-    def _leave_out_consumer(self, row: ConsumerRow, kind: str) -> None:
+    def _leave_out_consumer(self, row: SourceConsumer, kind: str) -> None:
         self._leave_out(upstream.CONSUMERS, kind, f"consumer {row.uuid}")
         held = self._held.pop(row.uuid, None)
         if held is not None:
@@ -410,9 +404,9 @@ class _Scribe:
         return self._now_s if at is None else int((at - _EPOCH).total_seconds())
 
 
-def _trees(rows: dict[int, ProviderRow]) -> list[ProviderRow]:
+def _trees(rows: dict[int, SourceProvider]) -> list[SourceProvider]:
     """Tree by tree, parents before children; without those that no root leads to."""
-    children: dict[int | None, list[ProviderRow]] = {}
+    children: dict[int | None, list[SourceProvider]] = {}
     for row in rows.values():
         children.setdefault(row.parent_provider_id, []).append(row)
     ordered = []
@@ -424,7 +418,7 @@ def _trees(rows: dict[int, ProviderRow]) -> list[ProviderRow]:
     return ordered
 
 
-def _described(row: ProviderRow) -> str:
+def _described(row: SourceProvider) -> str:
     return f"{row.uuid} ({row.name})"
 
 

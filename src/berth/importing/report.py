@@ -1,97 +1,68 @@
-"""The report of an import: what was odd, and how many rows of each table there are on both sides.
+"""What an import tells its operator: how far it is, and what is odd about the rows of the source.
 
-Berth's side is counted on a view that was read from its database, not on the one that was written there. So
-a row that was lost on the way shows.
+A row is *left out* if Berth's ledger has no place for it: it refers to something that does not exist, or
+contradicts another row. A row is *unused* if nothing refers to it; Berth keeps no such thing, and no client
+can tell the difference. A *note* is about something that is imported as it is.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Final, TextIO, TypeVar
 
-from berth.importing import upstream
-from berth.importing.events import Transcript
-from berth.importing.findings import ImportFinding, ImportFindings
-from berth.importing.upstream import TABLES
-from berth.model.ids import AggregateId
-from berth.view import View
+import msgspec
+
+from berth.runtime.clock import Clock
+
+EXAMPLES_MAX: Final = 1000
+"""How many of a kind are kept to be listed; all are counted."""
 
 _EXAMPLES_SHOWN: Final = 3
 
+_LOOK_EVERY: Final = 500
+"""How many things go by between two looks at the clock."""
 
-def counts_of(view: View, transcript: Transcript) -> dict[str, int]:
-    """How many rows Placement would need for what a view holds, by table."""
-    counts: Counter[str] = Counter()
-    aggregates: set[AggregateId] = set()
-    consumers = [holder.consumer for holder in view.consumers.values()]
-    for record in view.providers.values():
-        counts[upstream.INVENTORIES.name] += len(record.inventories)
-        counts[upstream.PROVIDER_TRAITS.name] += len(record.traits)
-        counts[upstream.PROVIDER_AGGREGATES.name] += len(record.aggregates)
-        aggregates.update(record.aggregates)
-    for holder in view.consumers.values():
-        counts[upstream.ALLOCATIONS.name] += sum(len(amounts) for _, amounts in holder.held)
-    return {
-        **counts,
-        upstream.RESOURCE_CLASSES.name: sum(
-            view.classes.id_of(name) is not None for name in transcript.class_names
-        ),
-        upstream.TRAITS.name: sum(view.has_trait(name) for name in transcript.trait_names),
-        upstream.PROVIDERS.name: len(view.providers),
-        upstream.AGGREGATES.name: len(aggregates),
-        upstream.PROJECTS.name: len({consumer.project for consumer in consumers}),
-        upstream.USERS.name: len({consumer.user for consumer in consumers}),
-        upstream.CONSUMER_TYPES.name: len({consumer.type for consumer in consumers} - {None}),
-        upstream.CONSUMERS.name: len(view.consumers),
-    }
+_LIVE_S: Final = 0.2
+_PLAIN_S: Final = 5.0
+_LONG_S: Final = 1.0
+"""What took less than this is not worth a line in a log."""
+
+T = TypeVar("T")
 
 
-Line = tuple[str, int, int, int, int, int | None]
-"""A table: rows stored, read, left out and unused, and what Berth has (None: nothing was written)."""
+class ImportFinding(msgspec.Struct):
+    """All of one kind; ``kind`` reads after a number: "3 allocations of ..."."""
+
+    table: str
+    kind: str
+    count: int = 0
+    examples: list[str] = []
 
 
-def _lines(transcript: Transcript, findings: ImportFindings, view: View | None) -> Iterator[Line]:
-    counts = None if view is None else counts_of(view, transcript)
-    for table in TABLES:
-        name = table.name
-        yield (
-            name,
-            transcript.stored[name],
-            transcript.read[name],
-            findings.left_out_of(name),
-            findings.unused[name],
-            None if counts is None else counts.get(name, 0),
-        )
+class ImportFindings:
+    def __init__(self) -> None:
+        self.left_out: dict[tuple[str, str], ImportFinding] = {}
+        self.notes: dict[tuple[str, str], ImportFinding] = {}
+        self.unused: Counter[str] = Counter()
+
+    def leave_out(self, table: str, kind: str, example: str, count: int = 1) -> None:
+        _add(self.left_out, table, kind, example, count)
+
+    def note(self, table: str, kind: str, example: str) -> None:
+        _add(self.notes, table, kind, example, 1)
+
+    def left_out_of(self, table: str) -> int:
+        return sum(finding.count for finding in self.left_out.values() if finding.table == table)
 
 
-def _is_complete(line: Line) -> bool:
-    _, stored, read, left_out, unused, berth = line
-    return stored == read and (berth is None or berth == read - left_out - unused)
-
-
-def differs(transcript: Transcript, findings: ImportFindings, view: View | None) -> bool:
-    """Whether anything was lost."""
-    return not all(_is_complete(line) for line in _lines(transcript, findings, view))
-
-
-def table_text(transcript: Transcript, findings: ImportFindings, view: View | None) -> str:
-    """The counts on both sides, a line per table."""
-    heads = ("table", "in Placement", "read", "left out", "unused", "in Berth", "")
-    rows = [
-        (*(_number(value) for value in line), "" if _is_complete(line) else "DIFFERS")
-        for line in _lines(transcript, findings, view)
-    ]
-    return "".join(_align(row) for row in (heads, *rows))
-
-
-def _number(value: str | int | None) -> str:
-    if value is None:
-        return "-"
-    return value if isinstance(value, str) else f"{value:,}"
-
-
-def _align(cells: Sequence[str]) -> str:
-    name, *numbers, remark = cells
-    return f"{name:<28}{''.join(f'{number:>14}' for number in numbers)}  {remark}".rstrip() + "\n"
+def _add(
+    findings: dict[tuple[str, str], ImportFinding], table: str, kind: str, example: str, count: int
+) -> None:
+    finding = findings.get((table, kind))
+    if finding is None:
+        finding = findings[table, kind] = ImportFinding(table, kind)
+    finding.count += count
+    if len(finding.examples) < EXAMPLES_MAX:
+        finding.examples.append(example)
 
 
 def findings_text(findings: ImportFindings, *, complete: bool) -> str:
@@ -113,3 +84,42 @@ def _finding_text(finding: ImportFinding, shown: int | None) -> str:
     if finding.count > len(examples):
         lines.append("    ...")
     return "\n".join(lines) + "\n"
+
+
+class ImportProgress:
+    """On a terminal a line that is rewritten, elsewhere a line every few seconds."""
+
+    def __init__(self, clock: Clock, out: TextIO) -> None:
+        self._clock = clock
+        self._out = out
+        self._live = out.isatty()
+
+    def over(self, what: str, total: int, things: Iterable[T]) -> Iterator[T]:
+        """The things themselves, while it is reported how many of ``total`` have gone by."""
+        started_s = said_s = self._now_s()
+        count = 0
+        for count, thing in enumerate(things, 1):
+            yield thing
+            if count % _LOOK_EVERY == 0:
+                now_s = self._now_s()
+                if now_s - said_s >= (_LIVE_S if self._live else _PLAIN_S):
+                    self._say(what, count, total, now_s - started_s, done=False)
+                    said_s = now_s
+        took_s = self._now_s() - started_s
+        if self._live or took_s >= _LONG_S:
+            self._say(what, count, total, took_s, done=True)
+
+    def _now_s(self) -> float:
+        return self._clock.monotonic_ns() / 1e9
+
+    def _say(self, what: str, count: int, total: int, took_s: float, *, done: bool) -> None:
+        rate = f"{count / took_s:,.0f}/s" if took_s > 0.001 else ""
+        amount = f"{count:,}" if done else f"{count:,} of {total:,}"
+        line = f"{what:<30} {amount:>24}  {rate:>12}  {took_s:.1f} s"
+        if self._live:
+            # The line is written over, and what a longer one left of itself is cleared.
+            line = f"\r{line}\x1b[K" + ("\n" if done else "")
+        else:
+            line += "\n"
+        self._out.write(line)
+        self._out.flush()

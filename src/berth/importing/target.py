@@ -1,22 +1,30 @@
-"""The ledger that an import fills: empty before, and either whole or unusable afterwards.
+"""The ledger that an import fills: empty before, either whole or unusable afterwards, and then compared with
+the source.
 
 An append is atomic, an import of many appends is not. So its first batch is written last: until that is
 there the journal has no beginning, no server starts on it and no second import writes into it. The
 rejected alternative is a mark that an import is under way, which every reader of a journal would have to
 know of.
+
+Rows are counted by table on both sides. Berth's side is counted on a view that was read from its database,
+not on the one that was written there. So a row that was lost on the way shows.
 """
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from berth.engine import start_view
-from berth.importing.events import Batches
-from berth.importing.progress import ImportProgress
-from berth.importing.upstream import CannotImport
+from berth.importing import upstream
+from berth.importing.events import Batches, ConvertedSource
+from berth.importing.report import ImportFindings, ImportProgress
+from berth.importing.upstream import TABLES, CannotImport
 from berth.journal import Conflict, Journal, JournalError, JournalRow, Pruned, Snapshots
-from berth.model.batches import Batch, Entry, Origin
-from berth.model.ids import Index
+from berth.model.events import Batch, Entry, Origin
+from berth.model.ids import AggregateId, Index
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
+from berth.view import View
 
 ACTION: Final = "berth:import"
 
@@ -74,3 +82,82 @@ def append_all(journal: Journal, batches: Batches, ids: Ids, clock: Clock, progr
         ) from error
     except JournalError as error:
         raise CannotImport(f"the import failed: {error}; {START_OVER}") from error
+
+
+# -- comparison ----------------------------------------------------------------------------------
+
+
+def counts_of(view: View, converted: ConvertedSource) -> dict[str, int]:
+    """How many rows Placement would need for what a view holds, by table."""
+    counts: Counter[str] = Counter()
+    aggregates: set[AggregateId] = set()
+    consumers = [holder.consumer for holder in view.consumers.values()]
+    for record in view.providers.values():
+        counts[upstream.INVENTORIES.name] += len(record.inventories)
+        counts[upstream.PROVIDER_TRAITS.name] += len(record.traits)
+        counts[upstream.PROVIDER_AGGREGATES.name] += len(record.aggregates)
+        aggregates.update(record.aggregates)
+    for holder in view.consumers.values():
+        counts[upstream.ALLOCATIONS.name] += sum(len(amounts) for _, amounts in holder.held)
+    return {
+        **counts,
+        upstream.RESOURCE_CLASSES.name: sum(
+            view.classes.id_of(name) is not None for name in converted.class_names
+        ),
+        upstream.TRAITS.name: sum(view.has_trait(name) for name in converted.trait_names),
+        upstream.PROVIDERS.name: len(view.providers),
+        upstream.AGGREGATES.name: len(aggregates),
+        upstream.PROJECTS.name: len({consumer.project for consumer in consumers}),
+        upstream.USERS.name: len({consumer.user for consumer in consumers}),
+        upstream.CONSUMER_TYPES.name: len({consumer.type for consumer in consumers} - {None}),
+        upstream.CONSUMERS.name: len(view.consumers),
+    }
+
+
+Line = tuple[str, int, int, int, int, int | None]
+"""A table: rows stored, read, left out and unused, and what Berth has (None: nothing was written)."""
+
+
+def _lines(converted: ConvertedSource, findings: ImportFindings, view: View | None) -> Iterator[Line]:
+    counts = None if view is None else counts_of(view, converted)
+    for table in TABLES:
+        name = table.name
+        yield (
+            name,
+            converted.stored[name],
+            converted.read[name],
+            findings.left_out_of(name),
+            findings.unused[name],
+            None if counts is None else counts.get(name, 0),
+        )
+
+
+def _is_complete(line: Line) -> bool:
+    _, stored, read, left_out, unused, berth = line
+    return stored == read and (berth is None or berth == read - left_out - unused)
+
+
+def differs(converted: ConvertedSource, findings: ImportFindings, view: View | None) -> bool:
+    """Whether anything was lost."""
+    return not all(_is_complete(line) for line in _lines(converted, findings, view))
+
+
+def table_text(converted: ConvertedSource, findings: ImportFindings, view: View | None) -> str:
+    """The counts on both sides, a line per table."""
+    heads = ("table", "in Placement", "read", "left out", "unused", "in Berth", "")
+    rows = [
+        (*(_number(value) for value in line), "" if _is_complete(line) else "DIFFERS")
+        for line in _lines(converted, findings, view)
+    ]
+    return "".join(_align(row) for row in (heads, *rows))
+
+
+def _number(value: str | int | None) -> str:
+    if value is None:
+        return "-"
+    return value if isinstance(value, str) else f"{value:,}"
+
+
+def _align(cells: Sequence[str]) -> str:
+    name, *numbers, remark = cells
+    return f"{name:<28}{''.join(f'{number:>14}' for number in numbers)}  {remark}".rstrip() + "\n"

@@ -42,7 +42,7 @@ _BEGIN: Final = {
 # -- the tables ---------------------------------------------------------------------------------
 
 
-class NameRow(NamedTuple):
+class SourceName(NamedTuple):
     """A resource class, a trait."""
 
     id: int
@@ -51,24 +51,24 @@ class NameRow(NamedTuple):
     updated_at: datetime | None
 
 
-class TypeRow(NamedTuple):
+class SourceType(NamedTuple):
     id: int
     name: str
 
 
-class OwnerRow(NamedTuple):
+class SourceOwner(NamedTuple):
     """A project, a user."""
 
     id: int
     external_id: str
 
 
-class AggregateRow(NamedTuple):
+class SourceAggregate(NamedTuple):
     id: int
     uuid: str | None
 
 
-class ProviderRow(NamedTuple):
+class SourceProvider(NamedTuple):
     id: int
     uuid: str
     name: str | None
@@ -79,7 +79,7 @@ class ProviderRow(NamedTuple):
     updated_at: datetime | None
 
 
-class InventoryRow(NamedTuple):
+class SourceInventory(NamedTuple):
     id: int
     resource_provider_id: int
     resource_class_id: int
@@ -93,17 +93,17 @@ class InventoryRow(NamedTuple):
     updated_at: datetime | None
 
 
-class ProviderTraitRow(NamedTuple):
+class SourceProviderTrait(NamedTuple):
     resource_provider_id: int
     trait_id: int
 
 
-class ProviderAggregateRow(NamedTuple):
+class SourceProviderAggregate(NamedTuple):
     resource_provider_id: int
     aggregate_id: int
 
 
-class ConsumerRow(NamedTuple):
+class SourceConsumer(NamedTuple):
     id: int
     uuid: str
     project_id: int
@@ -114,7 +114,7 @@ class ConsumerRow(NamedTuple):
     updated_at: datetime | None
 
 
-class AllocationRow(NamedTuple):
+class SourceAllocation(NamedTuple):
     id: int
     resource_provider_id: int
     consumer_id: str
@@ -162,28 +162,28 @@ def _behind(keys: list[sa.ColumnClause[Any]], place: int = 0) -> sa.ColumnElemen
     return sa.or_(first > value, sa.and_(first == value, _behind(others, place + 1)))
 
 
-RESOURCE_CLASSES: Final = Table("resource_classes", NameRow._fields, NameRow._make)
-TRAITS: Final = Table("traits", NameRow._fields, NameRow._make)
-CONSUMER_TYPES: Final = Table("consumer_types", TypeRow._fields, TypeRow._make)
-PROJECTS: Final = Table("projects", OwnerRow._fields, OwnerRow._make)
-USERS: Final = Table("users", OwnerRow._fields, OwnerRow._make)
-AGGREGATES: Final = Table("placement_aggregates", AggregateRow._fields, AggregateRow._make)
-PROVIDERS: Final = Table("resource_providers", ProviderRow._fields, ProviderRow._make)
-INVENTORIES: Final = Table("inventories", InventoryRow._fields, InventoryRow._make)
+RESOURCE_CLASSES: Final = Table("resource_classes", SourceName._fields, SourceName._make)
+TRAITS: Final = Table("traits", SourceName._fields, SourceName._make)
+CONSUMER_TYPES: Final = Table("consumer_types", SourceType._fields, SourceType._make)
+PROJECTS: Final = Table("projects", SourceOwner._fields, SourceOwner._make)
+USERS: Final = Table("users", SourceOwner._fields, SourceOwner._make)
+AGGREGATES: Final = Table("placement_aggregates", SourceAggregate._fields, SourceAggregate._make)
+PROVIDERS: Final = Table("resource_providers", SourceProvider._fields, SourceProvider._make)
+INVENTORIES: Final = Table("inventories", SourceInventory._fields, SourceInventory._make)
 PROVIDER_TRAITS: Final = Table(
     "resource_provider_traits",
-    ProviderTraitRow._fields,
-    ProviderTraitRow._make,
+    SourceProviderTrait._fields,
+    SourceProviderTrait._make,
     key=("resource_provider_id", "trait_id"),
 )
 PROVIDER_AGGREGATES: Final = Table(
     "resource_provider_aggregates",
-    ProviderAggregateRow._fields,
-    ProviderAggregateRow._make,
+    SourceProviderAggregate._fields,
+    SourceProviderAggregate._make,
     key=("resource_provider_id", "aggregate_id"),
 )
-CONSUMERS: Final = Table("consumers", ConsumerRow._fields, ConsumerRow._make)
-ALLOCATIONS: Final = Table("allocations", AllocationRow._fields, AllocationRow._make)
+CONSUMERS: Final = Table("consumers", SourceConsumer._fields, SourceConsumer._make)
+ALLOCATIONS: Final = Table("allocations", SourceAllocation._fields, SourceAllocation._make)
 
 TABLES: Final[tuple[Table[Any], ...]] = (
     RESOURCE_CLASSES,

@@ -18,8 +18,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from berth.model.batches import Entry, Origin
-from berth.model.events import Event
+from berth.model.events import Entry, Event, Origin
 
 MARK: Final = b"\xc1"
 """How a deflated body begins: no msgpack does, so a program that does not know it refuses the entry."""

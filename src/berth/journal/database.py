@@ -22,6 +22,7 @@ import sqlalchemy as sa
 
 from berth.model.ids import Index
 
+CONNECT_TIMEOUT_S: Final = 3
 STATEMENT_TIMEOUT_S: Final = 10
 """How long a statement may take before the database counts as gone."""
 

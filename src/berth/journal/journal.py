@@ -2,9 +2,9 @@
 
 Policy: ``journal(idx)`` is the primary key, and an append inserts the index it expects, last seen + 1.
 If the key is taken, another writer was first: ``Conflict``, and nothing was written. No lock, no leader
-and no isolation level is trusted: a unique key is enough. One whose index has been pruned in its sleep would
-find the key free; so an append also asks that nothing stand behind its index, and pruning always leaves the
-newest.
+and no isolation level is trusted: a unique key is enough. A process that was stopped while its index was
+pruned would find the key free; so an append also requires that nothing follows its index, and pruning always
+keeps the newest row.
 
 A new connection may lead to another host, which may lack what this process has read or written: a standby
 whose primary did not wait for it. There the next append would leave a gap that nobody can read past. So a
@@ -57,7 +57,7 @@ from berth.journal.schema import (
     digest_of,
     verify,
 )
-from berth.model.batches import Batch
+from berth.model.events import Batch
 from berth.model.ids import Index
 
 T = TypeVar("T")
@@ -140,8 +140,8 @@ class Journal:
         return JournalRow(batch.index, batch.id, batch.at_ns, body, digest)
 
     def fill(self, row: JournalRow) -> None:
-        """Write a row at its index, whatever stands behind it: for who fills an empty journal in an order
-        of its own. ``Conflict`` if the index is taken."""
+        """Write a row at its index, whatever follows it: for an import, which writes its first row last.
+        ``Conflict`` if the index is taken."""
         self._insert(self._fill, row)
 
     def take_over(self, row: JournalRow) -> Batch:
@@ -264,7 +264,7 @@ class Journal:
             raise JournalFailure(f"database failure: {error}") from error
 
     def _failed(self, error: BaseException | None, writes: bool) -> JournalError:
-        """What an error of the driver means. A connection that can be of no use any more is let go."""
+        """What an error of the driver means. A connection that is of no use any more is dropped."""
         meaning = self._dialect.meaning(error) if writes else JournalFailure
         refused = issubclass(meaning, NotWritten) and self._dialect.reconnects_when_refused
         if meaning is JournalFailure or refused:

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from pymysql.cursors import Cursor
 
 from berth.journal.database import (
+    CONNECT_TIMEOUT_S,
     STATEMENT_TIMEOUT_S,
     Conflict,
     Dialect,
@@ -23,9 +24,7 @@ from berth.journal.database import (
     ServerAddress,
 )
 
-_CONNECT_TIMEOUT_S: Final = 3
-
-_FIRST: Final = frozenset(
+_CONFLICTS: Final = frozenset(
     (
         1062,  # duplicate entry: the index is taken
         1205,  # lock wait timeout: another append holds the index
@@ -55,8 +54,8 @@ def mysql_dialect(address: ServerAddress) -> Dialect:
 
 
 class _Cursor(Cursor):  # type: ignore[misc]
-    """Refuses a statement that the server would not take. The server itself may cut the connection in the
-    middle of it, and nobody can tell that from an outage."""
+    """Refuses a statement that the server would not accept. The server itself may close the connection in the
+    middle of it, and that looks like an outage."""
 
     def execute(self, query: str, args: object = None) -> int:
         statement = self.mogrify(query, args)
@@ -102,7 +101,7 @@ class _MysqlHosts:
             password=self._address.password or "",
             database=self._address.database,
             charset="utf8mb4",
-            connect_timeout=_CONNECT_TIMEOUT_S,
+            connect_timeout=CONNECT_TIMEOUT_S,
             read_timeout=STATEMENT_TIMEOUT_S,
             write_timeout=STATEMENT_TIMEOUT_S,
             autocommit=True,
@@ -142,7 +141,7 @@ def _refuse_minority(cursor: Any) -> None:
 
 def _meaning(error: BaseException | None) -> type[JournalError]:
     number = error.args[0] if error is not None and error.args else None
-    if number in _FIRST:
+    if number in _CONFLICTS:
         return Conflict
     if number == _TOO_LARGE:
         return RowRefused

@@ -4,9 +4,9 @@ Policy: of the hosts that take writes, the one that was promoted last. Standbys 
 primary that was lost and replaced: when it comes back it does not know, takes itself for the primary, and
 lacks what has been written since. But a standby begins a new timeline when it is promoted. So of two
 primaries the one on the lower timeline was replaced, and one on a lower timeline than was seen before is not
-used even where it is alone. (Seen by this process: one that has slept through it all cannot tell. To keep a
-replaced primary from coming back is the task of who promotes.) The rejected alternative is libpq's: the first
-host that says it is a primary.
+used even where it is alone. (Seen by this process: one that was not running at the time cannot tell. To keep
+a replaced primary from coming back is the task of the tool that promotes.) The rejected alternative is
+libpq's: the first host that says it is a primary.
 """
 
 import contextlib
@@ -20,6 +20,7 @@ import psycopg
 import sqlalchemy as sa
 
 from berth.journal.database import (
+    CONNECT_TIMEOUT_S,
     STATEMENT_TIMEOUT_S,
     Conflict,
     Dialect,
@@ -30,9 +31,7 @@ from berth.journal.database import (
     ServerAddress,
 )
 
-_CONNECT_TIMEOUT_S: Final = 3
-
-_FIRST: Final = frozenset(
+_CONFLICTS: Final = frozenset(
     (
         "23505",  # unique_violation: the index is taken
         "40001",  # serialization_failure
@@ -64,7 +63,7 @@ def postgresql_dialect(address: ServerAddress) -> Dialect:
 
 
 def _interrupt(connection: _Connection) -> None:
-    """Close the connection under whoever waits on it: libpq itself waits without an end."""
+    """Close the connection under a statement that waits for it: libpq itself has no limit."""
     with (
         contextlib.suppress(OSError, psycopg.Error),
         socket.socket(fileno=os.dup(connection.fileno())) as own,
@@ -144,7 +143,7 @@ def _connect(address: ServerAddress, hosts: tuple[tuple[str, int], ...], session
         host=",".join(host for host, _ in hosts),
         port=",".join(str(port) for _, port in hosts),
         target_session_attrs=session,
-        connect_timeout=_CONNECT_TIMEOUT_S,
+        connect_timeout=CONNECT_TIMEOUT_S,
         options=f"-c statement_timeout={STATEMENT_TIMEOUT_S * 1000}",
         tcp_user_timeout=STATEMENT_TIMEOUT_S * 1000,
         # A machine that has lost its power is noticed after ten seconds, not after two hours.
@@ -166,7 +165,7 @@ def postgresql_engine(address: ServerAddress, session: str) -> sa.Engine:
 
 def _meaning(error: BaseException | None) -> type[JournalError]:
     state = getattr(error, "sqlstate", None)
-    if state in _FIRST:
+    if state in _CONFLICTS:
         return Conflict
     if state in _TOO_LARGE:
         return RowRefused

@@ -47,7 +47,7 @@ class Snapshots:
         return [Snapshot(row.idx, row.format, row.parts, row.at_ns, row.digest) for row in rows]
 
     def write(self, index: Index, format: int, at_ns: int, parts: Iterable[bytes]) -> None:
-        """Store an image; ``Conflict`` if somebody else stores one of the same index."""
+        """Store an image; ``Conflict`` if another process stores one of the same index."""
         # What an unfinished attempt at the same index has left is in the way.
         if all(snapshot.index != index for snapshot in self.all()):
             self._delete_parts(index)

@@ -1,15 +1,15 @@
 """A journal in a SQLite file: the embedded default.
 
 The write-ahead log is flushed to disk at every commit (``synchronous=FULL``), so an append that returned
-survives the power cord. An append that did not finish is dropped by SQLite at the next start.
+survives a power failure. An append that did not finish is dropped by SQLite at the next start.
 
-A lock file beside the database tells whether this process owns it. One that does need not look for
-writes of others before it reads. The lock file also remembers that there was a database: one that is gone is
-not replaced by an empty one without being told to.
+A lock file beside the database tells whether this process owns it. The owner need not look for writes of
+others before it reads. The lock file also records that there was a database: a missing database is not
+replaced by an empty one unless the caller says so.
 
 A file that was removed or replaced can be written to for as long as it is open, and all of it is lost. So
-before and after each append the path is compared with the file that was opened. Its inode cannot be given to
-another meanwhile.
+before and after each append the path is compared with the file that was opened. Its inode cannot be reused
+while it is open.
 
 The files are for their owner alone: journals hold the names and data of all tenants.
 """

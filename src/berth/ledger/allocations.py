@@ -25,7 +25,7 @@ from berth.ledger.providers import advance_generation, find_at_generation
 from berth.model.commands import UNCHECKED, Claim, DeleteAllocations, ReplaceAllocations, Reshape
 from berth.model.events import ConsumerChanged, Event, MemberChanged
 from berth.model.ids import ClassId, ProviderId
-from berth.model.placement import Consumer, Holdings, Inventory
+from berth.model.placement import MIGRATION, Consumer, Holdings, Inventory
 from berth.model.rejections import (
     AllocationsNotFound,
     CapacityExceeded,
@@ -37,7 +37,6 @@ from berth.model.rejections import (
     Rejection,
     UnitsViolated,
 )
-from berth.model.vocabulary import MIGRATION
 from berth.view import ConsumerRecord, ProviderRecord, View
 
 _STEPS_PER_CLAIM: Final = 8

@@ -64,7 +64,7 @@ def create(view: View, command: CreateGroup, now_s: int) -> list[Event] | Reject
     record = GroupRecord(command.id, group)
     for event in joining:
         record.place(event.consumer, _hosts(view, event.consumer), +1)
-    refused = find_broken_by_rule(view, record, group)
+    refused = _find_broken_by_rule(view, record, group)
     return refused or [GroupChanged(command.id, None, group), *joining]
 
 
@@ -82,7 +82,7 @@ def change(view: View, command: ChangeGroup, now_s: int) -> list[Event] | Reject
         return GroupOfCluster(command.id, owners[0].id)
     refused = _check_rule(view, group)
     if refused is None and not _only_makes_room(record.group, group):
-        refused = find_broken_by_rule(view, record, group)
+        refused = _find_broken_by_rule(view, record, group)
     return refused or [GroupChanged(command.id, record.group, group)]
 
 
@@ -118,17 +118,17 @@ def change_members(view: View, command: ChangeMembers, now_s: int) -> list[Event
         if id in gone or stands_for in gone
     ]
     moves = [
-        Move(event.consumer, event.after, [], _hosts(view, event.consumer))
+        _Move(event.consumer, event.after, [], _hosts(view, event.consumer))
         for event in joining
         if event.after is not None
     ]
     moves += [
-        Move(event.consumer, event.before, _hosts(view, event.consumer), [])
+        _Move(event.consumer, event.before, _hosts(view, event.consumer), [])
         for event in leaving
         if event.before is not None
     ]
     events = [*leaving, *joining]
-    return full_group(view, events) or find_broken(view, moves) or [*events]
+    return _full_group(view, events) or _find_broken(view, moves) or [*events]
 
 
 def label_aggregate(view: View, command: LabelAggregate, now_s: int) -> list[Event] | Rejection:
@@ -191,7 +191,7 @@ def _check_rule(view: View, group: Group) -> Rejection | None:
     return None
 
 
-class Move(NamedTuple):
+class _Move(NamedTuple):
     """Where a member was, as the group knew it, and where it will be."""
 
     consumer: ConsumerId
@@ -211,7 +211,7 @@ def judge_claims(
     if not memberships and not any(claim.group is not None for claim in claims):
         return []
     events: list[Event] = []
-    moves: list[Move] = []
+    moves: list[_Move] = []
     givers = [claim.consumer for claim in claims if claim.consumer in memberships]
     for claim, after in zip(claims, held_after, strict=True):
         before = memberships.get(claim.consumer)
@@ -222,13 +222,13 @@ def judge_claims(
             continue
         record = view.consumers.get(claim.consumer)
         stood = view.hosts_held(record.held) if before is not None and record is not None else []
-        moves.append(Move(claim.consumer, membership, stood, view.hosts_held(after)))
+        moves.append(_Move(claim.consumer, membership, stood, view.hosts_held(after)))
         if before is None:
             events.append(MemberChanged(claim.consumer, None, membership))
         elif not after and membership.stands_for != claim.consumer:
             # A migration that holds nothing any more is over.
             events.append(MemberChanged(claim.consumer, membership, None))
-    return full_group(view, events) or find_broken(view, moves) or events
+    return _full_group(view, events) or _find_broken(view, moves) or events
 
 
 def _membership(
@@ -265,7 +265,7 @@ def _amounts(held: Holdings) -> dict[ProviderId, dict[ClassId, int]]:
     return {provider: dict(amounts) for provider, amounts in held}
 
 
-def full_group(view: View, events: Iterable[Event]) -> GroupFull | None:
+def _full_group(view: View, events: Iterable[Event]) -> GroupFull | None:
     """The group that would have more members than it may; one and its migration are one."""
     joining: dict[GroupId, list[ConsumerId]] = {}
     leaving = set()
@@ -288,9 +288,9 @@ def full_group(view: View, events: Iterable[Event]) -> GroupFull | None:
 # -- policies -----------------------------------------------------------------------------------
 
 
-def find_broken(view: View, moves: Iterable[Move]) -> GroupPolicyBroken | None:
+def _find_broken(view: View, moves: Iterable[_Move]) -> GroupPolicyBroken | None:
     """The first policy that the moves, all together, would break."""
-    by_group: dict[GroupId, list[Move]] = {}
+    by_group: dict[GroupId, list[_Move]] = {}
     for move in moves:
         by_group.setdefault(move.membership.group, []).append(move)
     for id, concerned in by_group.items():
@@ -302,13 +302,13 @@ def find_broken(view: View, moves: Iterable[Move]) -> GroupPolicyBroken | None:
     return None
 
 
-def find_broken_by_rule(view: View, record: GroupRecord, group: Group) -> GroupPolicyBroken | None:
+def _find_broken_by_rule(view: View, record: GroupRecord, group: Group) -> GroupPolicyBroken | None:
     """Whether members are, now, where another rule would not allow them."""
     if not group.is_hard:
         return None
     judgement = _Judgement(view, record, group)
     moves = [
-        Move(who, Membership(record.id, who), [], [host])
+        _Move(who, Membership(record.id, who), [], [host])
         for host, whose in record.hosts.items()
         for who in whose
     ]
@@ -327,7 +327,7 @@ class _Judgement:
         self._least: int | None = None
         self._together: _Together | None = None
 
-    def of_moves(self, moves: list[Move]) -> GroupPolicyBroken | None:
+    def of_moves(self, moves: list[_Move]) -> GroupPolicyBroken | None:
         groups, kind = self._view.groups, self._group.domain
         hosts, domains = self._record.hosts, groups.standing(self._record)
         come = [(move.membership.stands_for, move.after) for move in moves if move.after]
@@ -342,7 +342,7 @@ class _Judgement:
 
     def of_arrivals(
         self,
-        moves: list[Move],
+        moves: list[_Move],
         before: Hosts,
         after: Callable[[], Hosts],
         stood: Domains,
@@ -403,7 +403,7 @@ class _Judgement:
 
     def _refusal(
         self,
-        move: Move,
+        move: _Move,
         host: ProviderRecord,
         domain: Domain | None,
         reason: str,

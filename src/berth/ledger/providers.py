@@ -23,7 +23,7 @@ from berth.model.events import (
     TraitsChanged,
 )
 from berth.model.ids import AggregateId, ProviderId
-from berth.model.placement import CELL, HEALTHY, ZONE
+from berth.model.placement import CELL, HEALTHY, STANDARD_TRAITS, STATUS_DISABLED, ZONE
 from berth.model.rejections import (
     AggregateNotForAgents,
     NotAHost,
@@ -38,7 +38,6 @@ from berth.model.rejections import (
     TreeRule,
     TreeRuleBroken,
 )
-from berth.model.vocabulary import STANDARD_TRAITS, STATUS_DISABLED
 from berth.view import ProviderRecord, View
 
 

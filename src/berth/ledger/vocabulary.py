@@ -9,6 +9,7 @@ from berth.model.commands import (
 )
 from berth.model.events import Event, Named, ResourceClassChanged, TraitChanged
 from berth.model.ids import ClassId
+from berth.model.placement import STANDARD_TRAITS, is_custom_name
 from berth.model.rejections import (
     NameNotCustom,
     Rejection,
@@ -20,7 +21,6 @@ from berth.model.rejections import (
     TraitIsStandard,
     TraitsNotFound,
 )
-from berth.model.vocabulary import STANDARD_TRAITS, is_custom_name
 from berth.view import View
 
 

@@ -4,6 +4,9 @@ Every event names one thing and its value before and after, None where it did no
 the inverse of any event is the event with the two exchanged, and no code is written twice to undo it.
 Content and version of a provider are separate events (``InventoryChanged`` and ``ProviderStamped``):
 a change of many things on one provider advances its generation once.
+
+The events of one command are an ``Entry``, with its origin. What one append to the journal holds is a
+``Batch``: entries that were decided together.
 """
 
 from typing import TypeVar
@@ -12,7 +15,7 @@ import msgspec
 
 from berth.model.clusters import Cluster
 from berth.model.groups import Group, Membership
-from berth.model.ids import AggregateId, ClassId, ConsumerId, GroupId, ProviderId, Row
+from berth.model.ids import AggregateId, ClassId, ConsumerId, GroupId, Index, ProviderId, Row
 from berth.model.placement import Consumer, Holdings, HostStatus, Inventory, Label
 from berth.model.saga_runs import Agent, HostTree, Instance, Outbox, SagaRun, Term
 from berth.model.servers import (
@@ -198,3 +201,28 @@ def inverse(event: E) -> E:
             held_after=event.held_before,
         )
     return msgspec.structs.replace(event, before=event.after, after=event.before)
+
+
+class Origin(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    request_id: str
+    user: str | None
+    project: str | None
+    action: str
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One command's events, and who asked. Replayed whole or not at all."""
+
+    origin: Origin
+    events: tuple[Event, ...]
+
+
+class Batch(msgspec.Struct, frozen=True, gc=False):
+    """All of one append. ``id`` tells its writer, after a lost answer, whether it got in. ``body`` are the
+    entries as they are written, where they are encoded already."""
+
+    index: Index
+    id: str
+    at_ns: int
+    entries: tuple[Entry, ...]
+    body: bytes | None = None

@@ -1,8 +1,16 @@
-"""What Placement keeps: inventories, consumers with their holdings, labels of aggregates, status of hosts."""
+"""What Placement keeps: inventories, consumers and their holdings, labels of aggregates, status of hosts, and
+the names of resource classes and traits.
 
+Standard names are known to every view from its first moment and never appear in the journal; custom ones
+(``CUSTOM_...``) are created and removed by events.
+"""
+
+import re
 from typing import Final
 
 import msgspec
+import os_resource_classes
+import os_traits
 
 from berth.model.ids import ClassId, ProviderId
 
@@ -11,6 +19,36 @@ AMOUNT_MAX: Final = 2**31 - 1
 
 RATIO_MAX: Final = 3.40282e38
 """The largest allocation ratio: single precision, as on the wire."""
+
+CELL: Final = "cell"
+ZONE: Final = "zone"
+"""Kinds of aggregates with a meaning of their own: the hosts of a conductor, and an availability zone."""
+
+NAME_LENGTH_MAX: Final = 255
+
+STANDARD_CLASSES: Final[tuple[str, ...]] = tuple(os_resource_classes.STANDARDS)
+"""Standard resource classes; a class's number is its place in this list."""
+
+STANDARD_TRAITS: Final[frozenset[str]] = frozenset(os_traits.get_traits())
+
+INSTANCE: Final = "INSTANCE"
+MIGRATION: Final = "MIGRATION"
+"""What consumers are that are servers, and those that hold the other half of a move: Nova's own words."""
+
+SHARES_VIA_AGGREGATE: Final = "MISC_SHARES_VIA_AGGREGATE"
+"""The trait of a provider whose resources the trees of its aggregates may use."""
+
+AGENT_CELL_HEADER: Final = "x-berth-agent-cell"
+"""Names the cell whose conductor asks Placement, for the agents of its hosts: what an agent may not do is
+refused to it."""
+
+STATUS_DISABLED: Final = "COMPUTE_STATUS_DISABLED"
+"""The trait of a host that takes no new servers: Nova sets it for its own, Berth with a host's status."""
+
+FIRST_CUSTOM_CLASS: Final = ClassId(10000)
+"""Custom classes are numbered from here, so that the standard list can grow below."""
+
+_CUSTOM_NAME = re.compile(r"CUSTOM_[A-Z0-9_]+\Z")
 
 
 class Inventory(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -55,11 +93,6 @@ Wanted = tuple[ProviderId, tuple[tuple[str, int], ...]]
 """What is wanted, or held, on one provider: amounts by the name of the resource class."""
 
 
-CELL: Final = "cell"
-ZONE: Final = "zone"
-"""Kinds of aggregates with a meaning of their own: the hosts of a conductor, and an availability zone."""
-
-
 class Label(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """``kind`` makes the aggregate a domain, such as a rack, a zone or a cell; ``name`` is what people call
     it, once among those of its kind. ``metadata`` is what flavors may ask for, in the order of its keys."""
@@ -81,3 +114,8 @@ class HostStatus(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 HEALTHY: Final = HostStatus()
 """The status of a host for which none is stored."""
+
+
+def is_custom_name(name: str) -> bool:
+    """Whether this may name a custom resource class or trait."""
+    return len(name) <= NAME_LENGTH_MAX and _CUSTOM_NAME.match(name) is not None

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from berth.model.ids import AggregateId, ProviderId
-from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
-from berth.model.vocabulary import SHARES_VIA_AGGREGATE
+from berth.model.placement import SHARES_VIA_AGGREGATE
+from berth.model.scheduling import UNSUFFIXED, CandidatesRequest, RequestGroup
 from berth.view import View
 
 Asked = tuple[ProviderId, str]

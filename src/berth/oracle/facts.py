@@ -9,8 +9,7 @@ from typing import Self
 
 from berth.model.groups import Group
 from berth.model.ids import AggregateId, ClassId, ConsumerId, GroupId, ProviderId
-from berth.model.placement import HostStatus, Inventory, Label
-from berth.model.vocabulary import STANDARD_CLASSES, STANDARD_TRAITS
+from berth.model.placement import STANDARD_CLASSES, STANDARD_TRAITS, HostStatus, Inventory, Label
 
 Kinds = frozenset[str]
 """Names of the classes of Rejection that would be right. None at all: the command is accepted."""

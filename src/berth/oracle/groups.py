@@ -12,8 +12,7 @@ import msgspec
 from berth.model import commands as c
 from berth.model.groups import HOST, MEMBERS_MAX, Group
 from berth.model.ids import ClassId, ConsumerId, GroupId, ProviderId
-from berth.model.placement import HEALTHY
-from berth.model.vocabulary import SHARES_VIA_AGGREGATE
+from berth.model.placement import HEALTHY, SHARES_VIA_AGGREGATE
 from berth.oracle.facts import ACCEPTED, Facts, GroupFact, HostFact, Kinds, LabelFact, MemberFact
 
 Standing = set[tuple[ConsumerId, ProviderId]]

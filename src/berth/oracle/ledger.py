@@ -11,8 +11,14 @@ import msgspec
 
 from berth.model import commands as c
 from berth.model.ids import ClassId, ConsumerId, ProviderId
-from berth.model.placement import HEALTHY, Inventory
-from berth.model.vocabulary import FIRST_CUSTOM_CLASS, STANDARD_CLASSES, STANDARD_TRAITS, STATUS_DISABLED
+from berth.model.placement import (
+    FIRST_CUSTOM_CLASS,
+    HEALTHY,
+    STANDARD_CLASSES,
+    STANDARD_TRAITS,
+    STATUS_DISABLED,
+    Inventory,
+)
 from berth.oracle import groups
 from berth.oracle.facts import (
     ACCEPTED,

@@ -16,8 +16,8 @@ from berth.cell import saga_runs
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Overloaded
 from berth.ledger import remove_record
-from berth.model.batches import Origin
 from berth.model.commands import Enact
+from berth.model.events import Origin
 from berth.model.ids import Index
 from berth.model.saga_runs import Outbox
 from berth.region.status_sync import WAIT_S, StatusSync, finish_all
@@ -44,7 +44,7 @@ class CellLinks:
         self._index = Index(-1)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Keep the links to all cells running, until cancelled."""
         async with asyncio.TaskGroup() as group:
             for name, open_cell in self._cells.items():
                 group.create_task(self._link(name, open_cell), name=f"link to {name}")

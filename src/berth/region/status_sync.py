@@ -16,11 +16,10 @@ import msgspec
 from berth.cell import saga_runs
 from berth.engine import Engine, Unavailable
 from berth.ledger import next_number, remove_record, replace_record
-from berth.model.batches import Origin
 from berth.model.commands import Enact, LabelAggregate, LedgerCommand, SetAggregates, SetHostStatus
-from berth.model.events import AnyRecord, RecordChanged
+from berth.model.events import AnyRecord, Origin, RecordChanged
 from berth.model.ids import AggregateId, Index, ProviderId
-from berth.model.placement import HEALTHY, Label
+from berth.model.placement import CELL, HEALTHY, Label
 from berth.model.rejections import Rejection
 from berth.model.saga_runs import Agent, ClaimSnapshot, Outbox, SagaRun, StepLog
 from berth.model.servers import (
@@ -40,7 +39,6 @@ from berth.sagas.hosts import cell_aggregate
 from berth.sagas.proposals import remove_server
 from berth.sagas.runner import find_outcome, is_finished, saga_of, step_of
 from berth.sagas.saga import AS_BEFORE, GONE, UNCHANGED, has_given_back
-from berth.scheduler.hosts import CELL_KIND
 from berth.view import ProviderRecord, View
 
 WAIT_S: Final = 5.0
@@ -100,7 +98,7 @@ def is_applied(view: View, run: SagaRun) -> bool:
 
 def _update_action(action: Action, run: SagaRun) -> Action:
     """The action in the server's history, as far as the run has come."""
-    events = tuple(_event(entry) for entry in run.log)
+    events = tuple(_make_event(entry) for entry in run.log)
     message = f"Error: {run.reason}" if run.phase == "failed" else None
     updated_at_s = run.log[-1].finished_ns // 1_000_000_000 if run.log else action.updated_at_s
     return msgspec.structs.replace(
@@ -108,7 +106,7 @@ def _update_action(action: Action, run: SagaRun) -> Action:
     )
 
 
-def _event(entry: StepLog) -> ActionEvent:
+def _make_event(entry: StepLog) -> ActionEvent:
     return ActionEvent(
         entry.step,
         entry.started_ns // 1_000_000_000,
@@ -170,18 +168,18 @@ def apply_end(
         fault=None if is_done else Fault(run.reason or "unknown", now_s),
         updated_at_s=now_s,
     )
-    state = _state_after(server, run)
-    power = server.power if _is_untouched(run) else _power(state, run)
+    state = _find_state(server, run)
+    power = server.power if _is_untouched(run) else _find_power(state, run)
     saga = saga_of(run)
     ended = (saga.on_done if is_done else saga.on_failed)(server, run, migration)
     launched_at_s = ended.launched_at_s or (now_s if is_done else None)
     ended = msgspec.structs.replace(ended, state=state, power=power, launched_at_s=launched_at_s)
     if migration is None:
         return ended, None
-    return ended, _migration_after(migration, run, now_s)
+    return ended, _end_migration(migration, run, now_s)
 
 
-def _state_after(server: Server, run: SagaRun) -> VmState:
+def _find_state(server: Server, run: SagaRun) -> VmState:
     saga, outcome = saga_of(run), find_outcome(run)
     before = server.state_before or server.state
     assert outcome.state != GONE, "a server that is gone has no state"
@@ -193,7 +191,7 @@ def _state_after(server: Server, run: SagaRun) -> VmState:
         return "error"
     if _is_untouched(run):
         return server.state
-    # What was undone stands at its first step, and that is never one that stops as something.
+    # A run that was undone is at its first step, which has no state of its own for a stop.
     stopped_as = step_of(run).stopped_as
     assert stopped_as != UNCHANGED, "that is untouched"
     if stopped_as is not None:
@@ -212,13 +210,13 @@ def _undo_failed(run: SagaRun) -> bool:
     return any(step is not None and step.runs_again for step in undone)
 
 
-def _power(state: VmState, run: SagaRun) -> int:
+def _find_power(state: VmState, run: SagaRun) -> int:
     if state == "resized":
         return RUNNING if run.runs else SHUT_DOWN
     return _POWER.get(state, NO_STATE)
 
 
-def _migration_after(migration: Migration, run: SagaRun, now_s: int) -> Migration:
+def _end_migration(migration: Migration, run: SagaRun, now_s: int) -> Migration:
     ended = find_outcome(run).migration
     if run.phase == "failed":
         ended = step_of(run).migration_stopped_as or ended
@@ -271,7 +269,7 @@ def apply_host(view: View, agent: Agent, cell: str, now_s: int) -> Enact | None:
     known = view.records.get(Host, agent.id)
     if provider is None and known is None and not agent.complaints:
         return None
-    name = _name(view, agent, provider)
+    name = _choose_name(view, agent, provider)
     counter = next_number(view, "host")
     host = known or Host(
         id=agent.id,
@@ -293,7 +291,7 @@ def apply_host(view: View, agent: Agent, cell: str, now_s: int) -> Enact | None:
     down = after.is_silent or after.is_forced_down
     if provider is not None and status.down != down:
         commands.append(SetHostStatus(id, msgspec.structs.replace(status, down=down)))
-    label = Label(CELL_KIND, cell)
+    label = Label(CELL, cell)
     aggregate = cell_aggregate(cell)
     if view.groups.labels.get(aggregate) != label:
         commands.append(LabelAggregate(aggregate, label))
@@ -308,7 +306,7 @@ def apply_host(view: View, agent: Agent, cell: str, now_s: int) -> Enact | None:
     return Enact(tuple(replace_record(view, record) for record in changed), tuple(commands))
 
 
-def _name(view: View, agent: Agent, provider: ProviderRecord | None) -> str:
+def _choose_name(view: View, agent: Agent, provider: ProviderRecord | None) -> str:
     """The name of a host. A name that another host has is not taken over: Placement has refused it."""
     if view.names.get(agent.name, provider) is not provider:
         return agent.id if provider is None else provider.name

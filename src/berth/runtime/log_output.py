@@ -2,11 +2,11 @@
 
 A log is often a pipe, and its reader may stop reading. A write would then block the event loop, and the
 server with it; and a pipe that is shared with other processes must not be made non-blocking for all of them.
-So lines are put into a buffer, which costs as much as a write does, and a thread writes them. When the buffer
-is full, lines are dropped and counted; when there is room again, one line says how many are missing.
+So lines go into a buffer, which costs no more than a write, and a thread writes them. When the buffer is
+full, lines are dropped and counted; when there is room again, one line says how many were dropped.
 
-The thread does not survive a fork. A process that was forked starts with an empty buffer, and with a thread
-of its own once it logs something: what the parent had not written yet, the parent writes.
+The thread does not survive a fork. A forked process starts with an empty buffer, and starts its own thread
+when it first logs something: the parent writes what it had buffered.
 """
 
 import os
@@ -21,7 +21,7 @@ from typing import Final
 BUFFER_CHARACTERS_MAX: Final = 1 << 20
 
 _GATHER_S: Final = 0.02
-"""Between two writes: the lines of many requests go out together, and the thread takes no time from them."""
+"""Between two writes, so that the lines of many requests are written together."""
 _DRAIN_S: Final = 2.0
 _DRAIN_LOOK_S: Final = 0.002
 
@@ -38,20 +38,20 @@ class LogOutput:
         _all.add(self)
 
     def _begin(self) -> None:
-        # A signal's handler may log while this thread is in here.
+        # Reentrant: a signal handler may log while this thread holds it.
         self._lock = threading.RLock()
         self._wake = threading.Event()
         self._texts: list[str] = []
         self._characters = 0
-        # Dropped, and not reported yet.
-        self._untold = 0
+        # Lines that were dropped and are not reported yet.
+        self._unreported = 0
         self._is_draining = False
         self._thread: threading.Thread | None = None
 
     # -- what a stream can do -------------------------------------------------------------------
 
     def write(self, text: str) -> int:
-        """Whole lines. Never waits."""
+        """Take whole lines. Never blocks."""
         with self._lock:
             if self._characters + len(text) > BUFFER_CHARACTERS_MAX:
                 self._drop(text)
@@ -65,7 +65,7 @@ class LogOutput:
         return len(text)
 
     def flush(self) -> None:
-        """Nothing: lines are written as soon as they can be. ``drain`` waits for them at the end."""
+        """Does nothing: lines are written as soon as they can be. ``drain`` waits for them at the end."""
 
     def isatty(self) -> bool:
         return os.isatty(self._descriptor)
@@ -73,7 +73,7 @@ class LogOutput:
     # -- the end --------------------------------------------------------------------------------
 
     def drain(self, within_s: float = _DRAIN_S) -> None:
-        """Wait until everything is written, but not for longer than this."""
+        """Wait until everything is written, for ``within_s`` at most."""
         deadline_s = time.monotonic() + within_s
         self._is_draining = True
         while self._characters and time.monotonic() < deadline_s:
@@ -82,7 +82,7 @@ class LogOutput:
         self._is_draining = False
 
     def close(self) -> None:
-        """Wait for what is to be written, for a while, and let the thread end."""
+        """Wait a while for what is buffered to be written, and end the thread."""
         self.drain()
         self._thread = None
         self._wake.set()
@@ -91,7 +91,7 @@ class LogOutput:
 
     def _start_thread(self) -> None:
         self._thread = threading.Thread(target=self._write_forever, name="log", daemon=True)
-        # It inherits that signals are blocked: they are meant for the main thread.
+        # The thread inherits the mask: signals are for the main thread.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             self._thread.start()
@@ -106,17 +106,17 @@ class LogOutput:
             self._wake.clear()
             with self._lock:
                 texts, self._texts = self._texts, []
-                untold, self._untold = self._untold, 0
+                unreported, self._unreported = self._unreported, 0
             text = "".join(texts)
             try:
                 self._write(text)
-                if untold:
-                    self._write(self._notice(untold))
+                if unreported:
+                    self._write(self._notice(unreported))
             except OSError:
-                # The reader is gone, or the disk is full. Only the metrics can tell.
+                # The reader is gone, or the disk is full. The dropped lines are counted in the metrics.
                 with self._lock:
                     self._drop(text)
-                    self._untold += untold
+                    self._unreported += unreported
             with self._lock:
                 self._characters -= len(text)
             if not self._is_draining:
@@ -131,15 +131,15 @@ class LogOutput:
     def _drop(self, text: str) -> None:
         lines = text.count("\n")
         self.dropped += lines
-        self._untold += lines
+        self._unreported += lines
 
 
 def _atomic(lines: bytes) -> Iterator[bytes]:
-    """Whole lines, as many at once as a pipe takes undivided: other processes write to it as well."""
+    """Pieces of whole lines, each small enough for a pipe to take at once: others write to it too."""
     start = 0
     while start < len(lines):
         end = lines.rfind(b"\n", start, start + PIPE_BUF) + 1
-        # A line that is longer goes alone.
+        # A longer line is a piece of its own.
         end = end or lines.find(b"\n", start) + 1 or len(lines)
         yield lines[start:end]
         start = end

@@ -111,7 +111,7 @@ class Telemetry:
         )
         self._rejections = Counter(
             "berth_rejections",
-            "Number of writes rejected, by kind of rejection. Denied: by an API, before the ledger judged.",
+            "Number of writes rejected, by kind of rejection.",
             ("kind",),
             registry=self._registry,
         )

@@ -1,9 +1,9 @@
 """The workers of one server take turns to write.
 
 Of two workers that append at the same time one loses, takes its commands back and decides them again. Under
-load that is every other append. So the workers pass a token round, through a pipe: the holder learns what the
+load that is every other append. So the workers pass a token around, through a pipe: the holder reads what the
 others have written, decides, appends, and passes it on. With the token goes shared memory, in which each
-leaves what it has appended, so that the next need not ask the database for it.
+worker leaves what it has appended, so that the next need not ask the database for it.
 
 Correctness does not depend on the token: the journal's key still decides which append was first, and other
 servers on the same journal know nothing of it. A worker that has waited too long, because the holder is
@@ -21,12 +21,12 @@ PATIENCE_S: Final = 0.05
 IMPATIENCE_S: Final = 1.0
 
 _TOKEN: Final = struct.Struct("=q")
-"""The process that had it last. So short a message is written and read whole."""
+"""The process that had it last. A message this short is written and read whole."""
 
 _NOBODY: Final = 0
 
 _LEFT_BYTES_MAX: Final = 64 << 10
-"""A few turns' worth: all of it is gone through in every turn."""
+"""Enough for a few turns: all of it is read in every turn."""
 _HOLDER: Final = struct.Struct("=q")
 """The process whose turn it is, so that a turn which dies with it can be given to another."""
 _LENGTH_AT: Final = _HOLDER.size
@@ -69,16 +69,16 @@ class Turns:
             self._pass_on(os.getpid())
 
     def recover(self, dead: int) -> None:
-        """Give the turn of a process that has died to the others, if it died in its turn. What it left may be
-        half written, and is dropped: it is in the journal."""
+        """Pass the turn on for a process that has died while it had the turn. What it left in the shared
+        memory may be half written and is dropped: the journal has it."""
         if _HOLDER.unpack_from(self._memory)[0] == dead:
             _LENGTH.pack_into(self._memory, _LENGTH_AT, _CONTENT_AT)
             _HOLDER.pack_into(self._memory, 0, _NOBODY)
             self._pass_on(dead)
 
     def leave(self, index: int, content: bytes) -> None:
-        """Leave for the others what was appended at an index, in our turn. What was left earlier makes room
-        when there is none."""
+        """Leave what was appended at an index in our turn for the other workers. When there is no room, it
+        replaces what was left earlier."""
         if not self._mine:
             return
         (end,) = _LENGTH.unpack_from(self._memory, _LENGTH_AT)
@@ -94,7 +94,7 @@ class Turns:
         _LENGTH.pack_into(self._memory, _LENGTH_AT, start + size)
 
     def left_behind(self, index: int) -> list[bytes]:
-        """What was left at the indices that follow this one, without a gap. There may be more elsewhere."""
+        """What others left for the indices after this one, without a gap. The journal may have more."""
         found: list[bytes] = []
         if not self._mine:
             return found
@@ -112,8 +112,8 @@ class Turns:
         os.write(self._writing, _TOKEN.pack(holder))
 
     def _last_holder(self) -> int | None:
-        """Take the token if it is there; the process that had it last. From here on it is lost with this
-        process."""
+        """Take the token if it is there; the process that had it last. If this process dies now, the token is
+        lost until ``recover``."""
         try:
             holder: int = _TOKEN.unpack(os.read(self._reading, _TOKEN.size))[0]
         except BlockingIOError:
@@ -126,7 +126,7 @@ class Turns:
         came: asyncio.Future[int] = loop.create_future()
 
         def look() -> None:
-            # All waiting processes wake up; one of them is first.
+            # All waiting processes wake up, and one of them gets the token.
             if not came.done() and (holder := self._last_holder()) is not None:
                 came.set_result(holder)
 

@@ -12,7 +12,7 @@ from berth.model.commands import Enact
 from berth.model.rejections import Rejection, RevertBegun
 from berth.model.servers import Migration
 from berth.sagas.conflicts import adopt_holdings, adopt_migration_holdings
-from berth.sagas.proposals import Context, Resized, find_resized, start_run
+from berth.sagas.proposals import Context, Resized, find_resized, settle_resize
 from berth.sagas.saga import AS_BEFORE, CHECK, RELEASE_MIGRATION, Outcome, Saga, Step, arrive, keep, states
 from berth.view import View
 
@@ -49,17 +49,8 @@ def propose(view: View, now_s: int, context: Context, id: str) -> Enact | Reject
     if not server.held:
         # Nothing is written for the server here. What it should hold is what the doctor claims again.
         server = msgspec.structs.replace(server, held=before.held, kept=before.kept)
-    return start_run(
-        view,
-        now_s,
-        context,
-        SAGA,
-        server,
-        source=migration.source,
-        dest=server.place,
-        migration=adopt_migration_holdings(migration, holdings),
-        runs=server.state_before != "stopped",
-    )
+    migration = adopt_migration_holdings(migration, holdings)
+    return settle_resize(view, now_s, context, SAGA, server, migration)
 
 
 def _refuse_reverted(migration: Migration) -> RevertBegun | None:

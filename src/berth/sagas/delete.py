@@ -21,7 +21,7 @@ from berth.view import View
 
 
 def stop_deleting(server: Server, run: SagaRun, migration: Migration | None) -> Server:
-    """It is where it was; a resize still waits to be confirmed or reverted."""
+    """The server stays where it was; a resize still waits to be confirmed or reverted."""
     return stay(server, run, None) if migration is None else keep(server, run, migration)
 
 

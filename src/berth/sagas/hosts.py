@@ -4,9 +4,9 @@ import uuid
 from typing import Final
 
 from berth.model.ids import AggregateId, ProviderId
-from berth.model.placement import HEALTHY, HostStatus
+from berth.model.placement import CELL, HEALTHY, HostStatus
 from berth.model.servers import Host, Place
-from berth.scheduler.hosts import CELL_KIND, aggregate_names
+from berth.scheduler.hosts import aggregate_names
 from berth.view import View
 
 _NAMESPACE: Final = uuid.UUID("5b3f1c1e-8d57-4f0e-9e0b-2f5f2f9c7a11")
@@ -19,7 +19,7 @@ def cell_aggregate(cell: str) -> AggregateId:
 
 def place_of(view: View, host: ProviderId) -> Place:
     record = view.providers[host]
-    cells = aggregate_names(view, CELL_KIND, record)
+    cells = aggregate_names(view, CELL, record)
     return Place(record.id, record.name, cells[0] if cells else "")
 
 

@@ -1,26 +1,28 @@
 """The first half of every move: the server claims a new place, and the migration takes over what it had at
-the source, in one change (DESIGN: a move is one command).
+the source, in one change.
 
 What the server holds on a sharing provider and uses at the destination too stays with the server: of each
 class of each such provider the larger of the two amounts is held, by both together, and never the sum. So
 
-    shared    = overlap(what is held on sharing providers, what the way takes)
+    shared    = overlap(what is held on sharing providers, what the candidate takes)
     migration = all that the server held - shared
 
-and giving back restores ``migration + shared``. A way that uses another pool has no overlap: both are held.
+and giving back restores ``migration + shared``. A candidate that uses another pool has no overlap: both
+are held.
 """
+
+from typing import NamedTuple
 
 import msgspec
 
 from berth.ledger import decide, next_number
 from berth.model.commands import UNCHECKED, Claim, Enact, ReplaceAllocations
 from berth.model.ids import ConsumerId, ProviderId
+from berth.model.placement import MIGRATION, SHARES_VIA_AGGREGATE
 from berth.model.rejections import HostInAnotherCell, HostIsDown, NoFit, Rejection, ServerChangedByOthers
-from berth.model.requests import CandidatesRequest
 from berth.model.saga_runs import Destination
-from berth.model.scheduling import ANY_CELL, ScheduleRequest
+from berth.model.scheduling import ANY_CELL, CandidatesRequest, Plan, ScheduleRequest
 from berth.model.servers import Held, Host, Migration, MigrationKind, Place, Server
-from berth.model.vocabulary import MIGRATION, SHARES_VIA_AGGREGATE
 from berth.sagas.conflicts import (
     ServerHoldings,
     describe_difference,
@@ -66,18 +68,10 @@ def propose_move(
     known = view.records.find(Host, "name", host) if host is not None else []
     if known and known[0].cell != place.cell:
         return HostInAnotherCell(server.id, saga.action, place.cell, known[0].name, known[0].cell)
-    holdings = find_holdings(view, server, context.rules, saga.action, now_s)
-    if not isinstance(holdings, ServerHoldings):
-        return holdings
-    before, kept = holdings.held, holdings.kept
-    if not _split(view, before, place)[0]:
-        # It is on its host all the same: the migration claims there what the record says.
-        before, kept = drop_missing_providers(view, server.held), drop_missing_providers(view, server.kept)
-    tree, shared = _split(view, before, place)
-    if not tree:
-        found = describe_difference(holdings.held, server.held) or "nothing is held on its host"
-        return ServerChangedByOthers(server.id, saga.action, found, is_recorded=False)
-    others = kept_needs(view, kept)
+    source = _find_source(view, now_s, context, saga, server, place)
+    if not isinstance(source, _MoveSource):
+        return source
+    others = kept_needs(view, source.kept)
     request = ask_place(
         view,
         after,
@@ -87,7 +81,7 @@ def propose_move(
         ignore_hosts=frozenset() if may_stay else frozenset((place.id,)),
         alternates=context.alternates,
         generation=UNCHECKED,
-        uses=frozenset(provider for provider, _ in shared),
+        uses=frozenset(provider for provider, _ in source.shared),
     )
     if isinstance(request, Rejection):
         return request
@@ -96,22 +90,12 @@ def propose_move(
     def claim_source(held: Held) -> Claim:
         return Claim(id, held, server.project, server.user, None, MIGRATION)
 
-    with Trial(view) as trial:
-        # What the server has in pools is free for the server. What is left of it to the migration needs no
-        # more room than the server had.
-        freed = request.claim(ConsumerId(server.id), minus(holdings.held, shared), UNCHECKED)
-        verdict = decide(view, ReplaceAllocations((freed,)), now_s) if shared else []
-        trial.apply([] if isinstance(verdict, Rejection) else verdict)
-        planned = plan(
-            view, request, context.scheduler, context.ids.rng, now_s, lambda _: (claim_source(tree),)
-        )
-        if isinstance(planned, NoFit) and planned.refused is None:
-            planned = msgspec.structs.replace(planned, refused=_full_pool(view, request, shared, now_s))
+    planned = _plan(view, now_s, context, request, source, claim_source(source.tree))
     if isinstance(planned, Rejection):
         return planned
     (placement,) = planned.placements
     counter = next_number(view, "migration")
-    source_claim = claim_source(minus(before, overlap(shared, placement.chosen.wanted)))
+    source_claim = claim_source(minus(source.held, overlap(source.shared, placement.chosen.wanted)))
 
     def make_migration(dest: Destination) -> Migration:
         return Migration(
@@ -129,13 +113,13 @@ def propose_move(
             held=source_claim.wanted,
             generation=1,
             shared=dest.shared,
-            kept=kept,
+            kept=source.kept,
             needs=server.needs,
             created_at_s=now_s,
             updated_at_s=now_s,
         )
 
-    claim = request.claim(ConsumerId(server.id), placement.chosen.wanted, holdings.generation)
+    claim = request.claim(ConsumerId(server.id), placement.chosen.wanted, source.generation)
     return start_at_place(
         view,
         now_s,
@@ -143,9 +127,9 @@ def propose_move(
         saga,
         msgspec.structs.replace(after, state_before=server.state),
         placement,
-        generation=holdings.generation,
+        generation=source.generation,
         others=others,
-        shared=shared,
+        shared=source.shared,
         source=place,
         make_migration=make_migration,
         runs=server.state != "stopped",
@@ -154,7 +138,56 @@ def propose_move(
     )
 
 
-def _split(view: View, held: Held, place: Place) -> tuple[Held, Held]:
+class _MoveSource(NamedTuple):
+    """What a server holds before its move: ``tree`` on its host, ``shared`` on sharing providers, and both
+    together; ``kept`` is the part that others have added. ``held_now`` is what Placement says."""
+
+    tree: Held
+    shared: Held
+    held: Held
+    kept: Held
+    held_now: Held
+    generation: int | None
+
+
+def _find_source(
+    view: View, now_s: int, context: Context, saga: Saga, server: Server, place: Place
+) -> _MoveSource | Enact | Rejection:
+    """What the migration takes over, or the refusal."""
+    holdings = find_holdings(view, server, context.rules, saga.action, now_s)
+    if not isinstance(holdings, ServerHoldings):
+        return holdings
+    before, kept = holdings.held, holdings.kept
+    if not _split_shared(view, before, place)[0]:
+        # It is on its host all the same: the migration claims there what the record says.
+        before, kept = drop_missing_providers(view, server.held), drop_missing_providers(view, server.kept)
+    tree, shared = _split_shared(view, before, place)
+    if not tree:
+        found = describe_difference(holdings.held, server.held) or "nothing is held on its host"
+        return ServerChangedByOthers(server.id, saga.action, found, is_recorded=False)
+    return _MoveSource(tree, shared, before, kept, holdings.held, holdings.generation)
+
+
+def _plan(
+    view: View, now_s: int, context: Context, request: ScheduleRequest, source: _MoveSource, claim: Claim
+) -> Plan | Rejection:
+    """The plan for the destination, beside the migration's ``claim`` on the source.
+
+    What the server has in pools is free for the server. What is left of it to the migration needs no more
+    room than the server had.
+    """
+    with Trial(view) as trial:
+        freed = request.claim(request.members[0], minus(source.held_now, source.shared), UNCHECKED)
+        verdict = decide(view, ReplaceAllocations((freed,)), now_s) if source.shared else []
+        trial.apply([] if isinstance(verdict, Rejection) else verdict)
+        planned = plan(view, request, context.scheduler, context.ids.rng, now_s, lambda _: (claim,))
+        if isinstance(planned, NoFit) and planned.refused is None:
+            refused = _find_full_pool(view, request, source.shared, now_s)
+            planned = msgspec.structs.replace(planned, refused=refused)
+    return planned
+
+
+def _split_shared(view: View, held: Held, place: Place) -> tuple[Held, Held]:
     """What is held on hosts, and what on providers that share with the server's host from outside its
     tree."""
     sharing = view.rows_with_trait(SHARES_VIA_AGGREGATE)
@@ -167,19 +200,19 @@ def _split(view: View, held: Held, place: Place) -> tuple[Held, Held]:
     return minus(held, shared), shared
 
 
-def _full_pool(view: View, request: ScheduleRequest, shared: Held, now_s: int) -> Rejection | None:
+def _find_full_pool(view: View, request: ScheduleRequest, shared: Held, now_s: int) -> Rejection | None:
     """What the ledger says of the pools that the server uses, if they have too little for what it asks."""
-    wanted = _amounts(request.ask)
+    wanted = _sum_amounts(request.ask)
     for provider, amounts in shared:
-        context = tuple((name, wanted[name]) for name, _ in amounts if name in wanted)
-        claim = request.claim(request.members[0], ((provider, context),), UNCHECKED)
-        verdict = decide(view, ReplaceAllocations((claim,)), now_s) if context else []
+        asked = tuple((name, wanted[name]) for name, _ in amounts if name in wanted)
+        claim = request.claim(request.members[0], ((provider, asked),), UNCHECKED)
+        verdict = decide(view, ReplaceAllocations((claim,)), now_s) if asked else []
         if isinstance(verdict, Rejection):
             return verdict
     return None
 
 
-def _amounts(ask: CandidatesRequest) -> dict[str, int]:
+def _sum_amounts(ask: CandidatesRequest) -> dict[str, int]:
     """What is asked for in all, by resource class."""
     total: dict[str, int] = {}
     for group in ask.groups:

@@ -18,6 +18,7 @@ import msgspec
 from berth.ledger import decide, replace_record
 from berth.model.commands import UNCHECKED, Claim, Enact, ReplaceAllocations
 from berth.model.ids import ConsumerId, ProviderId
+from berth.model.placement import INSTANCE
 from berth.model.rejections import (
     NeedDoesNotFit,
     NeedNotFound,
@@ -28,12 +29,11 @@ from berth.model.rejections import (
     ServerUnsettled,
     TooManyNeeds,
 )
-from berth.model.requests import CandidatesRequest
+from berth.model.scheduling import CandidatesRequest
 from berth.model.servers import Held, Need, Place, Server
-from berth.model.vocabulary import INSTANCE
 from berth.sagas.conflicts import ConflictRules, ServerHoldings, find_holdings, minus, plus
 from berth.sagas.requests import group_of
-from berth.search.masks import find_unknown_traits
+from berth.search.providers import find_unknown_traits
 from berth.search.slots import slots_of
 from berth.view import ProviderRecord, Trial, View
 
@@ -44,23 +44,23 @@ _ASKED: Final = "change the needs"
 
 def set_need(view: View, now_s: int, rules: ConflictRules, id: str, need: Need) -> Enact | Rejection:
     """Give a server a need, in place of what it had under that name."""
-    server = _changeable(view, id)
+    server = _find_changeable(view, id)
     if isinstance(server, Rejection):
         return server
-    wrong = _unknown_names(view, need)
+    wrong = _find_unknown_names(view, need)
     if wrong is not None:
         return wrong
-    others, before = _apart(server, need.name)
+    others, before = _split_needs(server, need.name)
     if before is None and len(others) >= NEEDS_MAX:
         return TooManyNeeds(id, NEEDS_MAX)
     holdings = find_holdings(view, server, rules, _ASKED, now_s)
     if not isinstance(holdings, ServerHoldings):
         return holdings
-    rest = _rest(holdings, before)
+    rest = _find_rest(holdings, before)
     if server.place is None or not holdings.held:
         unmet = msgspec.structs.replace(need, held=())
-        return Enact((replace_record(view, _with(server, (*others, unmet), now_s)),))
-    met = _met(view, server, server.place, need, rest, now_s)
+        return Enact((replace_record(view, _replace_needs(server, (*others, unmet), now_s)),))
+    met = _meet(view, server, server.place, need, rest, now_s)
     if isinstance(met, Rejection):
         return met
     return _claim_needs(view, server, (*others, met), plus((rest, met.held)), holdings, now_s)
@@ -68,21 +68,21 @@ def set_need(view: View, now_s: int, rules: ConflictRules, id: str, need: Need) 
 
 def remove_need(view: View, now_s: int, rules: ConflictRules, id: str, name: str) -> Enact | Rejection:
     """Remove a need, and release what is held for it."""
-    server = _changeable(view, id)
+    server = _find_changeable(view, id)
     if isinstance(server, Rejection):
         return server
-    others, before = _apart(server, name)
+    others, before = _split_needs(server, name)
     if before is None:
         return NeedNotFound(id, name)
     if not before.held:
-        return Enact((replace_record(view, _with(server, others, now_s)),))
+        return Enact((replace_record(view, _replace_needs(server, others, now_s)),))
     holdings = find_holdings(view, server, rules, _ASKED, now_s)
     if not isinstance(holdings, ServerHoldings):
         return holdings
-    return _claim_needs(view, server, others, _rest(holdings, before), holdings, now_s)
+    return _claim_needs(view, server, others, _find_rest(holdings, before), holdings, now_s)
 
 
-def _changeable(view: View, id: str) -> Server | Rejection:
+def _find_changeable(view: View, id: str) -> Server | Rejection:
     """The server, if its needs may be changed now. While a run is under way the run says what is held;
     while a move waits for its confirmation the migration has the other half, without the need."""
     server = view.records.get(Server, id)
@@ -95,26 +95,26 @@ def _changeable(view: View, id: str) -> Server | Rejection:
     return server
 
 
-def _unknown_names(view: View, need: Need) -> Rejection | None:
+def _find_unknown_names(view: View, need: Need) -> Rejection | None:
     for name in need.resources:
         if view.classes.id_of(name) is None:
             return ResourceClassNotFound(name)
     return find_unknown_traits(view, group_of(need))
 
 
-def _apart(server: Server, name: str) -> tuple[tuple[Need, ...], Need | None]:
+def _split_needs(server: Server, name: str) -> tuple[tuple[Need, ...], Need | None]:
     """The server's other needs, and the one of this name."""
     others = tuple(need for need in server.needs if need.name != name)
     before = next((need for need in server.needs if need.name == name), None)
     return others, before
 
 
-def _rest(holdings: ServerHoldings, before: Need | None) -> Held:
+def _find_rest(holdings: ServerHoldings, before: Need | None) -> Held:
     """What is held beside a need."""
     return holdings.held if before is None else minus(holdings.held, before.held)
 
 
-def _with(server: Server, needs: tuple[Need, ...], now_s: int) -> Server:
+def _replace_needs(server: Server, needs: tuple[Need, ...], now_s: int) -> Server:
     return msgspec.structs.replace(server, needs=needs, updated_at_s=now_s)
 
 
@@ -123,36 +123,36 @@ def _claim_needs(
 ) -> Enact:
     """The command by which the server holds this from now on, and its record says so."""
     after = msgspec.structs.replace(
-        _with(server, needs, now_s),
+        _replace_needs(server, needs, now_s),
         held=held,
         kept=holdings.kept,
         conflict=None,
         generation=(holdings.generation or 0) + 1 if held else None,
     )
-    claim = _claim(server, held, holdings.generation)
+    claim = _make_claim(server, held, holdings.generation)
     return Enact((replace_record(view, after),), (ReplaceAllocations((claim,)),))
 
 
-def _claim(server: Server, held: Held, generation: int | None) -> Claim:
+def _make_claim(server: Server, held: Held, generation: int | None) -> Claim:
     return Claim(ConsumerId(server.id), held, server.project, server.user, generation, INSTANCE)
 
 
 # -- where it is met ----------------------------------------------------------------------------
 
 
-def _met(view: View, server: Server, place: Place, need: Need, rest: Held, now_s: int) -> Need | Rejection:
+def _meet(view: View, server: Server, place: Place, need: Need, rest: Held, now_s: int) -> Need | Rejection:
     """The need with where it is met: one provider of the server's host, or one that shares with it.
 
     What the need had before is released first, in a trial: a server that has 4 of 5 and wants 5 is not
-    refused. Nobody else may look at the view meanwhile.
+    refused. Nothing else may read the view meanwhile.
     """
-    freed = msgspec.structs.replace(_claim(server, rest, None), generation=UNCHECKED)
+    freed = msgspec.structs.replace(_make_claim(server, rest, None), generation=UNCHECKED)
     verdict = decide(view, ReplaceAllocations((freed,)), now_s)
     refused: Rejection | None = None
     with Trial(view) as trial:
         if not isinstance(verdict, Rejection):
             trial.apply(verdict)
-        for provider in _providers(view, place, need):
+        for provider in _find_providers(view, place, need):
             held: Held = ((provider.id, tuple(need.resources.items())),)
             whole = msgspec.structs.replace(freed, wanted=plus((rest, held)))
             verdict = decide(view, ReplaceAllocations((whole,)), now_s)
@@ -162,7 +162,7 @@ def _met(view: View, server: Server, place: Place, need: Need, rest: Held, now_s
     return NeedDoesNotFit(server.id, need.name, place.name, refused)
 
 
-def _providers(view: View, place: Place, need: Need) -> Iterator[ProviderRecord]:
+def _find_providers(view: View, place: Place, need: Need) -> Iterator[ProviderRecord]:
     """The providers that have room for a need by themselves, those of the host first."""
     host = view.providers.get(ProviderId(place.id))
     slots = slots_of(view, CandidatesRequest(groups=(group_of(need),)))

@@ -32,7 +32,7 @@ from berth.sagas.conflicts import ConflictRules, OnRepeat, ServerHoldings, adopt
 from berth.sagas.hosts import is_down
 from berth.sagas.requests import make_destination
 from berth.sagas.saga import PLACEMENT, Saga
-from berth.scheduler.options import SchedulerOptions
+from berth.scheduler.plugins import SchedulerOptions
 from berth.scheduler.spec_table import read_properties
 from berth.view import View
 
@@ -41,7 +41,7 @@ PAST_MAX: Final = 100
 
 
 class Context(NamedTuple):
-    """Who asks, and by which rules it is done."""
+    """The request that a proposal is made for, and the rules that apply to it."""
 
     request_id: str
     project: str
@@ -56,7 +56,7 @@ class Context(NamedTuple):
     repeat: OnRepeat = "merge"
     """What ``fail`` does with a request that is repeated after a conflict was reported."""
     quotas: Quotas | None = None
-    """Of projects that have none of their own; None: nothing is judged."""
+    """The quotas of projects that have none of their own; None: no quota is checked."""
 
     @property
     def rules(self) -> ConflictRules:
@@ -64,7 +64,7 @@ class Context(NamedTuple):
 
 
 def read_quotas(settings: Settings) -> Quotas:
-    """Of projects that have none of their own."""
+    """The quotas of projects that have none of their own."""
     return Quotas(**{name: getattr(settings, f"quota_{name}") for name in RESOURCES})
 
 
@@ -107,11 +107,39 @@ def find_resized(
     refused = refuse(migration)
     if refused is not None:
         return refused
-    # A conflict is refused here already, where it can be told: the conductor would find the same.
+    # A conflict is refused here already, where the user learns of it: the conductor would find the same.
     holdings = find_holdings(
         view, server, context.rules, saga.action, now_s, migration=migration, released=saga.released
     )
     return Resized(server, migration, holdings) if isinstance(holdings, ServerHoldings) else holdings
+
+
+def settle_resize(
+    view: View,
+    now_s: int,
+    context: Context,
+    saga: Saga,
+    server: Server,
+    migration: Migration,
+    *,
+    flavor: Flavor | None = None,
+    commands: tuple[LedgerCommand, ...] = (),
+) -> Enact:
+    """The command that starts a run which confirms or reverts a resize. ``server``, ``flavor`` and
+    ``commands`` are as for ``start_run``."""
+    return start_run(
+        view,
+        now_s,
+        context,
+        saga,
+        server,
+        source=migration.source,
+        dest=server.place,
+        flavor=flavor,
+        migration=migration,
+        runs=server.state_before != "stopped",
+        commands=commands,
+    )
 
 
 def reject_unsettled(server: Server, saga: Saga) -> Rejection:
@@ -194,7 +222,7 @@ def start_run(
         *(() if migration is None else (migration,)),
         *changed,
     ]
-    forgotten = (remove_record(view, record) for record in _too_many(view, server))
+    forgotten = (remove_record(view, record) for record in _find_forgettable(view, server))
     changes = (*(replace_record(view, record) for record in records), *forgotten)
     return Enact(changes, commands, quotas=context.quotas)
 
@@ -307,7 +335,7 @@ def leave_group(view: View, id: GroupId) -> tuple[RecordChanged, ...]:
     )
 
 
-def _too_many(view: View, server: Server) -> list[Action | Migration]:
+def _find_forgettable(view: View, server: Server) -> list[Action | Migration]:
     """What is forgotten of a server's past, so that there is an end to it: the oldest, one at a time."""
     past: list[Action | Migration] = []
     actions = view.records.find(Action, "server", server.id)

@@ -4,13 +4,11 @@ may go."""
 import msgspec
 
 from berth.model.ids import ConsumerId, GroupId, ProviderId
-from berth.model.placement import Wanted
+from berth.model.placement import INSTANCE, SHARES_VIA_AGGREGATE, Wanted
 from berth.model.rejections import SpecInvalid
-from berth.model.requests import RequestGroup
 from berth.model.saga_runs import Destination
-from berth.model.scheduling import ANY_CELL, Generation, Hints, HostCandidate, ScheduleRequest
+from berth.model.scheduling import ANY_CELL, Generation, Hints, HostCandidate, RequestGroup, ScheduleRequest
 from berth.model.servers import Flavor, Held, Need, Server, ServerHints
-from berth.model.vocabulary import INSTANCE, SHARES_VIA_AGGREGATE
 from berth.sagas.conflicts import overlap, plus
 from berth.sagas.hosts import place_of
 from berth.scheduler.flavors import FlavorAsk, FlavorSize, read_flavor

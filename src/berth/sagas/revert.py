@@ -11,11 +11,11 @@ import msgspec
 from berth.ledger import decide
 from berth.model.commands import Claim, Enact, LedgerCommand, ReplaceAllocations
 from berth.model.ids import ConsumerId, ProviderId
+from berth.model.placement import MIGRATION
 from berth.model.rejections import ConfirmBegun, NeedDoesNotFit, Rejection
-from berth.model.requests import CandidatesRequest
 from berth.model.saga_runs import SagaRun
+from berth.model.scheduling import CandidatesRequest
 from berth.model.servers import Held, Migration, Server
-from berth.model.vocabulary import MIGRATION
 from berth.sagas.conflicts import (
     adopt_holdings,
     adopt_migration_holdings,
@@ -23,7 +23,7 @@ from berth.sagas.conflicts import (
     overlap,
     plus,
 )
-from berth.sagas.proposals import Context, Resized, find_resized, start_run
+from berth.sagas.proposals import Context, Resized, find_resized, settle_resize
 from berth.sagas.requests import group_of, kept_needs
 from berth.sagas.saga import (
     AS_BEFORE,
@@ -39,12 +39,12 @@ from berth.sagas.saga import (
     states,
 )
 from berth.scheduler.candidates import HostCandidates
-from berth.scheduler.options import CANDIDATES_TRIED_MAX
+from berth.scheduler.plugins import CANDIDATES_TRIED_MAX
 from berth.view import View
 
 
 def stop_reverting(server: Server, run: SagaRun, migration: Migration | None) -> Server:
-    """It is at its source again if that was given back; else it waits to be reverted again."""
+    """The server is at its source again if that was given back; else it can be reverted again."""
     return (return_to_source if has_given_back(run) else keep)(server, run, migration)
 
 
@@ -88,20 +88,10 @@ def propose(view: View, now_s: int, context: Context, id: str) -> Enact | Reject
         migration, claims = taken
     elif missing or (migration.held and migration.generation is None):
         # What the server is to have back is gone: it is claimed again first.
-        claims = (ReplaceAllocations((_claim(migration, migration.held),)),)
+        claims = (ReplaceAllocations((_make_claim(migration, migration.held),)),)
         migration = msgspec.structs.replace(migration, generation=(migration.generation or 0) + 1)
-    return start_run(
-        view,
-        now_s,
-        context,
-        SAGA,
-        server,
-        source=migration.source,
-        dest=server.place,
-        flavor=server.flavor_before,
-        migration=migration,
-        runs=server.state_before != "stopped",
-        commands=claims,
+    return settle_resize(
+        view, now_s, context, SAGA, server, migration, flavor=server.flavor_before, commands=claims
     )
 
 
@@ -123,7 +113,7 @@ def _take_along(
     for found in islice(at_source, CANDIDATES_TRIED_MAX):
         shared = overlap(more, found.wanted)
         held = plus((migration.held, minus(found.wanted, shared)))
-        claim = _claim(migration, held)
+        claim = _make_claim(migration, held)
         verdict = decide(view, ReplaceAllocations((claim,)), now_s)
         if not isinstance(verdict, Rejection):
             after = msgspec.structs.replace(
@@ -138,6 +128,6 @@ def _take_along(
     return NeedDoesNotFit(server.id, "of what others have added", migration.source.name, refused)
 
 
-def _claim(migration: Migration, held: Held) -> Claim:
+def _make_claim(migration: Migration, held: Held) -> Claim:
     id, generation = ConsumerId(migration.id), migration.generation
     return Claim(id, held, migration.project, migration.user, generation, MIGRATION)

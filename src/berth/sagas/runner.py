@@ -142,16 +142,16 @@ def record_claim_moved(
     run: SagaRun, now_ns: int, claim: ClaimSnapshot, migration_claim: ClaimSnapshot | None
 ) -> SagaRun:
     """The run after its claim was moved to the first of the alternates."""
-    way, *rest = run.alternates
-    run = _log_step(run, now_ns, None, "move the claim", way.place.name)
+    alternate, *rest = run.alternates
+    run = _log_step(run, now_ns, None, "move the claim", alternate.place.name)
     return _next_version(
         run,
-        dest=way.place,
+        dest=alternate.place,
         claim=claim,
         migration_claim=migration_claim,
-        kept=way.kept,
-        shared=way.shared,
-        needs=way.needs,
+        kept=alternate.kept,
+        shared=alternate.shared,
+        needs=alternate.needs,
         alternates=tuple(rest),
         attempt=run.attempt + 1,
         phase="forward",
@@ -163,9 +163,9 @@ def record_claim_moved(
 
 def record_claim_refused(run: SagaRun, now_ns: int, error: str) -> SagaRun:
     """The run after its claim could not be moved to the first of the alternates."""
-    way, *rest = run.alternates
+    alternate, *rest = run.alternates
     return _next_version(
-        _log_step(run, now_ns, error, "move the claim", way.place.name),
+        _log_step(run, now_ns, error, "move the claim", alternate.place.name),
         alternates=tuple(rest),
         since_ns=now_ns,
     )

@@ -16,7 +16,7 @@ fails:
 Undoing by an agent is tried once, within its deadline, for the same reason. Undoing in Placement is tried
 until it is done.
 
-Before the first step that destroys something for good the allocations are checked: a change by another client
+Before the first step that cannot be undone the allocations are checked: a change by another client
 is met by the conflict policy there, and nowhere else. From then on allocations are written whatever others
 change, and so no conflict can stop a saga half-way.
 """
@@ -62,7 +62,8 @@ its migration holds; ``release`` releases everything; ``check`` looks whether ot
 steps after it write."""
 
 Holds = Literal["nothing", "source", "dest", "dest, migration source"]
-"""Which parts of a server's are held, and by whom: by the server, unless it says migration."""
+"""What is held: the server's part at the source or at the destination, by the server unless it says
+migration."""
 
 PLACEMENT: Final = "placement"
 AS_BEFORE: Final = "as before"
@@ -137,36 +138,36 @@ def has_given_back(run: SagaRun) -> bool:
 
 
 def stay(server: Server, run: SagaRun, migration: Migration | None) -> Server:
-    """It is where it was."""
+    """The server stays where it was."""
     return msgspec.structs.replace(server, state_before=None)
 
 
 def keep(server: Server, run: SagaRun, migration: Migration | None) -> Server:
-    """Nothing has changed: it waits for its resize to be confirmed or reverted, as before."""
+    """Nothing has changed: the server waits for its resize to be confirmed or reverted, as before."""
     return server
 
 
 def arrive(server: Server, run: SagaRun, migration: Migration | None) -> Server:
-    """It is at its destination, and a move is over."""
+    """The server is at its destination, and a move is over."""
     return msgspec.structs.replace(
         server, place=run.dest, migration=None, flavor_before=None, state_before=None
     )
 
 
 def await_confirmation(server: Server, run: SagaRun, migration: Migration | None) -> Server:
-    """It is at its destination, and its migration holds the source until the move is confirmed or
+    """The server is at its destination, and its migration holds the source until the move is confirmed or
     reverted."""
     return msgspec.structs.replace(server, place=run.dest, migration=run.migration)
 
 
 def leave(server: Server, run: SagaRun, migration: Migration | None) -> Server:
-    """It is on no host, and its needs are met nowhere."""
+    """The server is on no host, and its needs are met nowhere."""
     needs = tuple(msgspec.structs.replace(need, held=()) for need in server.needs)
     return msgspec.structs.replace(server, place=None, state_before=None, needs=needs)
 
 
 def return_to_source(server: Server, run: SagaRun, migration: Migration | None) -> Server:
-    """It is at its source again, as it was before the move."""
+    """The server is at its source again, as it was before the move."""
     if migration is None or not has_given_back(run):
         # Placement refused to give back. Both halves are held until an operator decides.
         return stay(server, run, migration)
@@ -287,7 +288,7 @@ RELEASE_MIGRATION: Final = Step("release", at=PLACEMENT, do="release_migration",
 
 @cache
 def all_sagas() -> tuple[Saga, ...]:
-    """In the order of their files."""
+    """All sagas, in the order of their files."""
     found: dict[str, Saga] = {}
     for module in pkgutil.iter_modules(berth.sagas.__path__):
         values = vars(importlib.import_module(f"{berth.sagas.__name__}.{module.name}")).values()

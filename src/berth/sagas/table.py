@@ -1,4 +1,4 @@
-"""The table of all sagas in the docs (``make docs``): what a server is and what is held for whom, before,
+"""The table of all sagas in the docs (``make docs``): the state of a server and what is held, before,
 during and after, whichever step fails. All of it follows from the sagas' data; the tests show, saga by
 saga and step by step, that conductor and status sync do what it says."""
 
@@ -103,7 +103,7 @@ CHANGES: Final[dict[ClaimChange, str]] = {
     "give_back": "the server gets what its migration holds, the migration holds nothing: one change",
     "release": "the server holds nothing any more, nor does its migration, whatever others have changed",
     "release_migration": "the migration holds nothing any more, whatever others have changed",
-    "check": "nobody else has changed what the steps after it write; else, by the conflict policy "
+    "check": "no other client has changed what the steps after it write; else, by the conflict policy "
     "([conflicts](conflicts.md))",
 }
 
@@ -172,21 +172,21 @@ def render_page() -> str:
     """The whole of docs/guides/operations.md."""
     return (
         _INTRODUCTION
-        + "".join(_row(_summarize(saga)) for saga in all_sagas())
+        + "".join(_format_row(_summarize(saga)) for saga in all_sagas())
         + _STEPS
-        + "".join(_row(row) for saga in all_sagas() for row in _list_steps(saga))
+        + "".join(_format_row(row) for saga in all_sagas() for row in _list_steps(saga))
         + _WORDS
-        + "".join(_row((f"`{verb}`", meaning)) for verb, meaning in VERBS.items())
+        + "".join(_format_row((f"`{verb}`", meaning)) for verb, meaning in VERBS.items())
         + _CHANGES_WORDS
-        + "".join(_row((f"`{change}`", meaning)) for change, meaning in CHANGES.items())
+        + "".join(_format_row((f"`{change}`", meaning)) for change, meaning in CHANGES.items())
     )
 
 
-def _row(cells: Iterable[str]) -> str:
+def _format_row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |\n"
 
 
-def _status(state: str) -> str:
+def _format_status(state: str) -> str:
     return STATUS.get(state, state)
 
 
@@ -198,9 +198,9 @@ def _summarize(saga: Saga) -> tuple[str, ...]:
         saga.requested_by,
         before,
         "-" if saga.task is None else f"`{saga.task}`",
-        _held(saga, held_at(saga, 0)),
-        _status(after.state),
-        _held(saga, after.holds),
+        _format_held(saga, held_at(saga, 0)),
+        _format_status(after.state),
+        _format_held(saga, after.holds),
     )
 
 
@@ -210,7 +210,7 @@ def _list_steps(saga: Saga) -> Iterable[tuple[str, ...]]:
 
 
 def _describe_step(saga: Saga, step: Step) -> tuple[str, str, str]:
-    places = {PLACEMENT: "Placement", "source": "source", "dest": _dest(saga)}
+    places = {PLACEMENT: "Placement", "source": "source", "dest": _name_dest(saga)}
     note = "²" if step.skip_if_down else ""
     return places[step.at], f"`{step.do}`{note}", "-" if step.undo is None else f"`{step.undo}`"
 
@@ -218,20 +218,20 @@ def _describe_step(saga: Saga, step: Step) -> tuple[str, str, str]:
 def _describe_failure(saga: Saga, number: int) -> tuple[str, str, str]:
     step = saga.steps[number]
     if step.do == "claimed" and saga.unplaced is not None:
-        return "there is no place for it", _status(saga.unplaced), _HOLDS["nothing"]
+        return "there is no place for it", _format_status(saga.unplaced), _HOLDS["nothing"]
     if step.do == "claimed":
         return "the operation does not begin", AS_BEFORE, AS_BEFORE
     after = find_failure(saga, number)
     if after is None:
         return _FAILING[step.on_failure], "-", "-"
     note = "¹" if may_end_in_error(saga, number) and after.state != "error" else ""
-    return _FAILING[step.on_failure], _status(after.state) + note, _held(saga, after.holds)
+    return _FAILING[step.on_failure], _format_status(after.state) + note, _format_held(saga, after.holds)
 
 
-def _held(saga: Saga, holds: Holds) -> str:
-    return _HOLDS[holds].format(dest=_dest(saga))
+def _format_held(saga: Saga, holds: Holds) -> str:
+    return _HOLDS[holds].format(dest=_name_dest(saga))
 
 
-def _dest(saga: Saga) -> str:
+def _name_dest(saga: Saga) -> str:
     """What the place is called where a server is, or is to be."""
     return "destination" if "migration" in saga.done.holds + held_at(saga, 0) else "its place"

@@ -11,11 +11,10 @@ from typing import Final, Self
 from berth.model.ids import ProviderId
 from berth.model.placement import Amounts, Wanted
 from berth.model.rejections import Rejection
-from berth.model.requests import CandidatesRequest, Constraints
-from berth.model.scheduling import HostCandidate
+from berth.model.scheduling import CandidatesRequest, Constraints, HostCandidate
 from berth.search.assignments import FRUITLESS_LEAST, FRUITLESS_MAX, Effort, assignments_at
-from berth.search.masks import find_unknown_traits
 from berth.search.patterns import Patterns
+from berth.search.providers import find_unknown_traits
 from berth.search.slots import Slot, anchors_of, slots_of
 from berth.view import Mask, ProviderRecord, View
 

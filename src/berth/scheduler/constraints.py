@@ -10,15 +10,13 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from berth.model.placement import SHARES_VIA_AGGREGATE
 from berth.model.rejections import ConstraintStep, Rejection
-from berth.model.requests import UNSUFFIXED, AnyOf, CandidatesRequest, RequestGroup
-from berth.model.scheduling import ScheduleRequest
-from berth.model.vocabulary import SHARES_VIA_AGGREGATE
+from berth.model.scheduling import UNSUFFIXED, AnyOf, CandidatesRequest, RequestGroup, ScheduleRequest
 from berth.scheduler.candidates import HostCandidates
 from berth.scheduler.hosts import find_host, is_pool
-from berth.scheduler.options import SchedulerOptions
-from berth.scheduler.plugins import name_of
-from berth.search.masks import (
+from berth.scheduler.plugins import SchedulerOptions, name_of
+from berth.search.providers import (
     in_all_aggregates,
     in_any_aggregate,
     narrow_to_tree,

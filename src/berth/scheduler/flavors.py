@@ -27,7 +27,7 @@ import msgspec
 
 from berth.model.placement import AMOUNT_MAX
 from berth.model.rejections import SpecInvalid
-from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
+from berth.model.scheduling import UNSUFFIXED, CandidatesRequest, RequestGroup
 from berth.scheduler.spec_table import (
     METADATA_SCOPE,
     read_properties,

@@ -6,7 +6,7 @@ import numpy as np
 from berth.model.groups import HOST
 from berth.model.ids import AggregateId, ConsumerId
 from berth.model.scheduling import ScheduleRequest
-from berth.scheduler.free_resources import free_of_class, sum_amounts
+from berth.scheduler.hosts import free_of_class, sum_amounts
 from berth.scheduler.plugins import Rows, Weights
 from berth.view import Mask, ProviderRecord, View
 from berth.view.groups import GroupRecord

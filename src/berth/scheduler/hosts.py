@@ -1,17 +1,60 @@
-"""Hosts by what requests and configurations call them: names, hints, labels of aggregates, cells."""
+"""Hosts as the scheduler finds them: by name, by the aggregates that they are in, by what is free on them.
 
+A flavor requires a value of the metadata of an aggregate, or a comparison with one:
+
+| written | met by a value that |
+| --- | --- |
+| ``text`` | is this text |
+| ``s== a``, ``s!=``, ``s<``, ``s<=``, ``s>``, ``s>=`` | compares so with ``a``, as text |
+| ``= 5``, ``>= 5``, ``<= 5``, ``== 5``, ``!= 5`` | compares so with 5, as a number (``=`` is ``>=``) |
+| ``<in> a`` | has ``a`` in it |
+| ``<all-in> a b`` | has ``a`` and ``b`` in it |
+| ``<or> a <or> b`` | is ``a`` or ``b`` |
+
+The words are those of Nova's filters. Where Nova would fail on text that is not a number, or ignore words, a
+comparison is refused; a value that is not a number meets no comparison of numbers.
+"""
+
+import math
+import operator
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from berth.model.ids import AggregateId, ConsumerId, ProviderId
-from berth.model.placement import CELL
+from berth.model.ids import AggregateId, ClassId, ConsumerId, ProviderId, Row
+from berth.model.placement import CELL, SHARES_VIA_AGGREGATE
 from berth.model.rejections import UnknownConsumer, UnknownHost
-from berth.model.scheduling import Hints
-from berth.model.vocabulary import SHARES_VIA_AGGREGATE
-from berth.search.masks import any_of
+from berth.model.scheduling import CandidatesRequest, Hints
+from berth.scheduler.plugins import Rows, Weights
+from berth.search.providers import any_of
 from berth.view import Mask, ProviderRecord, View
+
+_OF_A_HOST: Final = ("VCPU", "PCPU")
+"""A host that lets others use its disk is still a host."""
+
+_FEW: Final = 8
+"""Up to this many hosts are read one by one; for more a whole column is cheaper."""
+
+_NUMBERS: Final[dict[str, Callable[[float, float], bool]]] = {
+    "=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">=": operator.ge,
+    "<=": operator.le,
+}
+_TEXTS: Final[dict[str, Callable[[str, str], bool]]] = {
+    "s==": operator.eq,
+    "s!=": operator.ne,
+    "s<": operator.lt,
+    "s<=": operator.le,
+    "s>": operator.gt,
+    "s>=": operator.ge,
+    "<in>": operator.contains,
+}
+_OR: Final = "<or>"
+_ALL_IN: Final = "<all-in>"
 
 # -- hints --------------------------------------------------------------------------------------
 
@@ -83,25 +126,57 @@ def metadata_values(view: View, host: ProviderRecord, keys: Iterable[str]) -> li
     return sorted({value for text in texts for value in _split_values(text)})
 
 
+def wrong_comparison(wanted: str) -> str | None:
+    """What is wrong with a comparison, in words."""
+    operation, *operands = wanted.split() or [""]
+    if operation in _NUMBERS and (len(operands) != 1 or _number(operands[0]) is None):
+        return f"one number after {operation}"
+    if operation in _TEXTS and len(operands) != 1:
+        return f"one word after {operation}"
+    if operation == _ALL_IN and not operands:
+        return f"words after {_ALL_IN}"
+    if operation == _OR and (len(operands) % 2 == 0 or any(word != _OR for word in operands[1::2])):
+        return f"words with {_OR} before each"
+    return None
+
+
+def meets_comparison(wanted: str, value: str) -> bool:
+    """Whether a value of an aggregate's metadata is what is wanted."""
+    operation, *operands = wanted.split() or [""]
+    if operation not in _NUMBERS and operation not in _TEXTS and operation not in (_OR, _ALL_IN):
+        return value == wanted
+    if wrong_comparison(wanted) is not None:
+        return False
+    if operation in _NUMBERS:
+        number, limit = _number(value), _number(operands[0])
+        return number is not None and limit is not None and _NUMBERS[operation](number, limit)
+    if operation in _TEXTS:
+        return _TEXTS[operation](value, operands[0])
+    if operation == _ALL_IN:
+        return all(word in value for word in operands)
+    return value in operands[::2]
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
 # -- cells and pools ----------------------------------------------------------------------------
-
-
-CELL_KIND: Final = CELL
 
 
 def hosts_of_same_cell(view: View, host: ProviderRecord) -> Mask | None:
     """The hosts of a host's cell; None where that is all of them. Hosts without a cell are one cell. A member
     is built in one cell, and its alternates must be there too."""
-    cells = list(view.groups.of_kind(CELL_KIND))
+    cells = list(view.groups.of_kind(CELL))
     if not cells:
         return None
-    own = [AggregateId(domain) for domain in view.groups.domains_of(host, CELL_KIND)]
+    own = [AggregateId(domain) for domain in view.groups.domains_of(host, CELL)]
     mask = any_of(view, [view.rows_in_aggregate(id) for id in own or cells])
     return mask if own else ~mask
-
-
-_OF_A_HOST: Final = ("VCPU", "PCPU")
-"""A host that lets others use its disk is still a host."""
 
 
 def is_pool(view: View, record: ProviderRecord) -> bool:
@@ -109,3 +184,53 @@ def is_pool(view: View, record: ProviderRecord) -> bool:
     if record.parent is not None or record.children or SHARES_VIA_AGGREGATE not in record.traits:
         return False
     return not any(view.classes.name_of(id) in _OF_A_HOST for id in record.inventories)
+
+
+# -- what is free, all providers of a host's tree together ------------------------------------------
+
+
+def free_of_class(view: View, class_id: ClassId, hosts: Rows) -> Weights:
+    """What is free of a class on each host. One that is over its capacity, or has none, has nothing."""
+    if len(hosts) <= _FEW:
+        return np.array([_free_of_tree(view, class_id, row) for row in hosts.tolist()], np.float64)
+    by_row: NDArray[Any]
+    rows, free = view.classes.column(class_id).free()
+    if view.nested_count:
+        by_row = np.bincount(view.root_rows[rows], free, view.row_end)
+    elif len(rows) == view.row_end and np.array_equal(rows, np.arange(len(rows), dtype=np.int32)):
+        # Hosts that all have the class, in the order in which they came: the usual fleet.
+        by_row = free
+    else:
+        by_row = np.zeros(view.row_end)
+        by_row[rows] = free
+    return (by_row if len(hosts) == view.row_end else by_row[hosts]).astype(np.float64)
+
+
+def free_of_classes(view: View, names: tuple[str, ...], hosts: Rows) -> Weights | None:
+    """The same for classes by their names, all together; None if no host has any of them."""
+    total: Weights | None = None
+    for name in names:
+        class_id = view.classes.id_of(name)
+        if class_id is not None and len(view.classes.column(class_id)):
+            free = free_of_class(view, class_id, hosts)
+            total = free if total is None else total + free
+    return total
+
+
+def sum_amounts(view: View, ask: CandidatesRequest) -> dict[ClassId, int]:
+    """What a request takes of each class in all, over its groups."""
+    amounts: dict[ClassId, int] = {}
+    for group in ask.groups:
+        for name, amount in group.resources:
+            class_id = view.classes.id_of(name)
+            if class_id is not None:
+                amounts[class_id] = amounts.get(class_id, 0) + amount
+    return amounts
+
+
+def _free_of_tree(view: View, class_id: ClassId, row: Row) -> int:
+    return sum(
+        max(inventory.capacity - record.used.get(class_id, 0), 0)
+        for record in view.record(row).tree()
+        if (inventory := record.inventories.get(class_id)) is not None
+    )

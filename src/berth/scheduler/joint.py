@@ -31,14 +31,11 @@ from berth.scheduler.capacity.members import (
     limit_to_one_each,
     resolve_ask,
 )
-from berth.scheduler.capacity.trees import COUNT_MAX, TreeEffort
-from berth.scheduler.free_resources import sum_amounts
+from berth.scheduler.capacity.rooms import COUNT_MAX, TreeEffort
 from berth.scheduler.groups import group_of
-from berth.scheduler.hosts import hosts_of_same_cell
-from berth.scheduler.options import SchedulerOptions
-from berth.scheduler.plan import plan
-from berth.scheduler.plugins import Rows, Weights
-from berth.scheduler.ranking import Rng
+from berth.scheduler.hosts import hosts_of_same_cell, sum_amounts
+from berth.scheduler.plan import Rng, plan
+from berth.scheduler.plugins import Rows, SchedulerOptions, Weights
 from berth.view import Trial, View
 
 _NO_CHOICE: Final = -1
@@ -53,7 +50,7 @@ def plan_jointly(
     beside each other; or what is wrong with one of the requests. The view is as it was before."""
     nearest: NoFit | None = None
     for order, chosen_by in _attempts(view, requests, options):
-        answer = _Attempt(view, requests, chosen_by, rng, now_s).plans(order)
+        answer = _JointAttempt(view, requests, chosen_by, rng, now_s).plans(order)
         if not isinstance(answer, NoFit):
             return answer
         if nearest is None or answer.fitting > nearest.fitting:
@@ -67,7 +64,7 @@ def fits_jointly(
 ) -> bool:
     """Whether there are places for all, as far as one attempt by room tells."""
     needed = [msgspec.structs.replace(request, alternates=0) for request in requests]
-    attempt = _Attempt(view, needed, _by_room(options), rng, now_s)
+    attempt = _JointAttempt(view, needed, _by_room(options), rng, now_s)
     return not isinstance(attempt.plans(_larger_first(view, needed)), Rejection)
 
 
@@ -84,7 +81,7 @@ def _by_room(options: SchedulerOptions) -> SchedulerOptions:
     return msgspec.structs.replace(options, weighers=((_RoomWeigher(), 1.0),), subset_size=1)
 
 
-class _Attempt:
+class _JointAttempt:
     """One attempt to plan all requests."""
 
     def __init__(

@@ -1,16 +1,19 @@
-"""Filters and weighers: the two seams of the scheduler. Each is a module, found by its file's name.
+"""Filters and weighers, the two seams of the scheduler, and the options that choose among them.
 
-Names of a configuration are looked up in the folder: adding a plugin is adding a file.
+Each is a module, found by its file's name. Names of a configuration are looked up in the folder: adding a
+plugin is adding a file. Which are enabled by default is a setting like any other (``runtime.settings``).
 
 Members are placed one after the other, and what a plan has placed so far is in the view that filters and
 weighers are shown. The request that they are shown is about one member: the first of ``request.members``.
 """
 
+import math
 import pkgutil
 from collections.abc import Iterable, Iterator
 from importlib import import_module
 from typing import Any, Final, Protocol, cast
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,6 +24,18 @@ Rows = NDArray[np.intp]
 """The rows of hosts, that is of root providers."""
 
 Weights = NDArray[np.float64]
+
+
+MULTIPLIER_MAX: Final = 1e9
+SUBSET_SIZE_MAX: Final = 10_000
+HOSTS_TRIED_MAX: Final = 1_000
+CANDIDATES_TRIED_MAX: Final = 200
+
+_OFFERS: Final = {
+    "filters": ("FOLLOWS_CLAIMS", "describe_request", "passing_hosts", "describe_host"),
+    "weighers": ("weigh",),
+}
+"""What a module of each folder must have."""
 
 
 class Filter(Protocol):
@@ -77,13 +92,6 @@ def name_of(plugin: Filter | Weigher) -> str:
     return plugin.__name__.rpartition(".")[2]
 
 
-_OFFERS: Final = {
-    "filters": ("FOLLOWS_CLAIMS", "describe_request", "passing_hosts", "describe_host"),
-    "weighers": ("weigh",),
-}
-"""What a module of each folder must have."""
-
-
 def _modules(kind: str, names: Iterable[str]) -> Iterator[Any]:
     package = import_module(f"berth.scheduler.{kind}")
     known = sorted(info.name for info in pkgutil.iter_modules(package.__path__))
@@ -95,3 +103,66 @@ def _modules(kind: str, names: Iterable[str]) -> Iterator[Any]:
         if missing:
             raise WrongOption(f"the {kind[:-1]} {name} lacks {', '.join(missing)}")
         yield module
+
+
+class SchedulerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """``subset_size``: the choice is made at random among the best that many hosts, and those that are as
+    good as the last of them. ``hosts_tried_max``: after how many hosts without success a plan gives up.
+    ``candidates_tried_max``: how many candidates on one host are put to the ledger before it is given up."""
+
+    filters: tuple[Filter, ...]
+    weighers: tuple[tuple[Weigher, float], ...]
+    subset_size: int = 1
+    hosts_tried_max: int = HOSTS_TRIED_MAX
+    candidates_tried_max: int = CANDIDATES_TRIED_MAX
+
+
+def scheduler_options(
+    filter_names: Iterable[str],
+    weigher_settings: Iterable[str],
+    subset_size: int = 1,
+    hosts_tried_max: int = HOSTS_TRIED_MAX,
+    candidates_tried_max: int = CANDIDATES_TRIED_MAX,
+) -> SchedulerOptions:
+    """Options from what a configuration says: names of filters, weighers as ``name=multiplier`` (without
+    one: 1.0). Raises WrongOption."""
+    filter_names = tuple(filter_names)
+    _once_each("filter", filter_names)
+    parts = [setting.partition("=") for setting in weigher_settings]
+    names = tuple(name.strip() for name, _, _ in parts)
+    _once_each("weigher", names)
+    multipliers = [_multiplier(name, text if equals else "1.0") for name, equals, text in parts]
+    bounds = {
+        "subset_size": (subset_size, SUBSET_SIZE_MAX),
+        "hosts_tried_max": (hosts_tried_max, 1_000_000),
+        "candidates_tried_max": (candidates_tried_max, 1_000_000),
+    }
+    for name, (value, value_max) in bounds.items():
+        if not 1 <= value <= value_max:
+            raise WrongOption(f"{name} is {value}; it must be from 1 to {value_max}")
+    return SchedulerOptions(
+        filters=filters(filter_names),
+        weighers=tuple(zip(weighers(names), multipliers, strict=True)),
+        subset_size=subset_size,
+        hosts_tried_max=hosts_tried_max,
+        candidates_tried_max=candidates_tried_max,
+    )
+
+
+def _once_each(kind: str, names: tuple[str, ...]) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise WrongOption(f"the {kind} {twice[0]} is named twice")
+
+
+def _multiplier(name: str, text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not abs(number) <= MULTIPLIER_MAX:
+        raise WrongOption(
+            f"the multiplier of the weigher {name} is {text!r}; it must be a number from "
+            f"{-MULTIPLIER_MAX:.0f} to {MULTIPLIER_MAX:.0f}"
+        )
+    return number

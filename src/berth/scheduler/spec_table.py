@@ -4,15 +4,15 @@ Nothing that is asked for is ignored. A key is one of three things:
 
 * *used*: it decides where a server may be;
 * *passed to the driver*: it changes nothing about where, and reaches the driver with flavor and image;
-* *refused* by its name, because nothing here would keep the promise.
+* *refused* by its name, because Berth does not implement it.
 
-Keys of Nova's namespaces that Nova does not know either are refused as well. What is not Nova's is free: an
-extra spec of another namespace (``site:rack``) goes to the driver with the flavor, another property of an
-image stays with the image. An extra spec without a namespace is refused: one of Nova's filters looks for it
-in aggregates and another one at the host, so it has to say which is meant.
+Unknown keys of Nova's namespaces are refused as well. Other names are free: an extra spec of another
+namespace (``site:rack``) goes to the driver with the flavor, another property of an image stays with the
+image. An extra spec without a namespace is refused because it is ambiguous: one of Nova's filters looks for
+it in aggregates and another one at the host.
 
-A test holds this table against the list of Nova 34 (tests/unit/names), and docs/guides/extra-specs.md is made
-from it.
+A test compares this table with the list of Nova 34 (tests/unit/names), and docs/guides/extra-specs.md is
+generated from it.
 """
 
 import re
@@ -20,10 +20,9 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from berth.model.placement import AMOUNT_MAX
+from berth.model.placement import AMOUNT_MAX, STANDARD_CLASSES, STANDARD_TRAITS, is_custom_name
 from berth.model.rejections import SpecInvalid
-from berth.model.vocabulary import STANDARD_CLASSES, STANDARD_TRAITS, is_custom_name
-from berth.scheduler.comparison import wrong_comparison
+from berth.scheduler.hosts import wrong_comparison
 
 VALUE_LENGTH_MAX: Final = 255
 METADATA_SCOPE: Final = "aggregate_instance_extra_specs:"
@@ -45,8 +44,8 @@ class SpecValues(NamedTuple):
 
 
 class SpecRow(NamedTuple):
-    """Keys that share a fate. ``{N}`` and the like stand for the variable part of a key. ``words`` say what
-    it is used for, or what is not offered; ``values`` do not matter where it is refused."""
+    """Keys that are treated alike. ``{N}`` and the like stand for the variable part of a key. ``words`` say
+    what it is used for, or why it is refused; a refused key has no valid ``values``."""
 
     keys: tuple[str, ...]
     fate: Fate
@@ -79,7 +78,7 @@ _ANY: Final = SpecValues("anything", lambda text: True)
 # -- architectures and hypervisors --------------------------------------------------------------
 
 _ARCHITECTURE_NAMES: Final = {"amd64": "x86_64", "i386": "i686", "i486": "i686", "i586": "i686"}
-"""What else architectures are called."""
+"""Other names of architectures."""
 
 ARCHITECTURES: Final = {
     {"armv7": "armv7l"}.get(name, name): f"HW_ARCH_{name.upper()}"
@@ -126,8 +125,6 @@ def _architecture(text: str) -> str:
 
 # -- extra specs --------------------------------------------------------------------------------
 
-_NOT_YET: Final = "is not built yet"
-
 
 def _used(key: str, words: str, values: SpecValues) -> SpecRow:
     return SpecRow((key,), Fate.USED, words, values)
@@ -144,9 +141,7 @@ def _refused(words: str, *keys: str) -> SpecRow:
 _REQUIRED: Final = _one_of("required", "forbidden")
 
 EXTRA_SPECS: Final = (
-    _used(
-        "resources{group}:{CLASS}", "so much of a resource class; 0 for none of it", _number(0, AMOUNT_MAX)
-    ),
+    _used("resources{group}:{CLASS}", "amount of a resource class; 0 for none", _number(0, AMOUNT_MAX)),
     _used(
         "trait{group}:{TRAIT}", "a trait that a provider of the group must have, or must not have", _REQUIRED
     ),
@@ -157,14 +152,12 @@ EXTRA_SPECS: Final = (
     ),
     _used(
         "same_subtree{N}",
-        "names of numbered groups, with commas, whose providers must be below one of them",
-        SpecValues(
-            "names of numbered groups, with commas between them", lambda text: bool(suffixes_in(text))
-        ),
+        "comma-separated numbered groups whose providers must be in one subtree",
+        SpecValues("comma-separated names of numbered groups", lambda text: bool(suffixes_in(text))),
     ),
     _used(
         METADATA_SCOPE + "{key}",
-        "what the metadata of the host's aggregates must say: a value, or a comparison such as `>= 5`",
+        "what the metadata of the host's aggregates must have: a value, or a comparison such as `>= 5`",
         SpecValues(
             "a text, or a comparison such as >= 5 or <or> a <or> b", lambda text: not wrong_comparison(text)
         ),
@@ -193,7 +186,7 @@ EXTRA_SPECS: Final = (
     _passed(_number(0), "limits of the random number device", "hw_rng:rate_bytes", "hw_rng:rate_period"),
     _passed(_number(0), "how much video memory an image may ask for, in MB", "hw_video:ram_max_mb"),
     _refused(
-        f"pinning CPUs {_NOT_YET}",
+        "CPU pinning is not implemented",
         "hw:cpu_policy",
         "hw:cpu_thread_policy",
         "hw:cpu_dedicated_mask",
@@ -201,28 +194,28 @@ EXTRA_SPECS: Final = (
         "hw:cpu_realtime_mask",
         "hw:emulator_threads_policy",
     ),
-    _refused("huge pages and locked memory are not built yet", "hw:mem_page_size", "hw:locked_memory"),
+    _refused("huge pages and locked memory are not implemented", "hw:mem_page_size", "hw:locked_memory"),
     _refused(
-        f"NUMA for guests {_NOT_YET}",
+        "guest NUMA topology is not implemented",
         "hw:numa_nodes",
         "hw:numa_cpus.{N}",
         "hw:numa_mem.{N}",
         "hw:pci_numa_affinity_policy",
     ),
     _refused(
-        f"a choice of the guest's CPU topology {_NOT_YET}",
+        "guest CPU topology is not implemented",
         *(f"hw:cpu_{limit}{part}" for limit in ("", "max_") for part in ("sockets", "cores", "threads")),
     ),
-    _refused(f"encrypted memory {_NOT_YET}", "hw:mem_encryption", "hw:mem_encryption_model"),
-    _refused(f"persistent memory {_NOT_YET}", "hw:pmem"),
-    _refused(f"a virtual TPM {_NOT_YET}", "hw:tpm_model", "hw:tpm_version", "hw:tpm_secret_security"),
+    _refused("memory encryption is not implemented", "hw:mem_encryption", "hw:mem_encryption_model"),
+    _refused("persistent memory is not implemented", "hw:pmem"),
+    _refused("virtual TPM is not implemented", "hw:tpm_model", "hw:tpm_version", "hw:tpm_secret_security"),
     _refused(
-        "encrypted ephemeral disks are not built yet",
+        "encryption of ephemeral disks is not implemented",
         "hw:ephemeral_encryption",
         "hw:ephemeral_encryption_format",
     ),
     _refused(
-        f"a choice of the guest's devices {_NOT_YET}",
+        "configuration of guest devices is not implemented",
         "hw:boot_menu",
         "hw:hide_hypervisor_id",
         "hw:pmu",
@@ -236,20 +229,19 @@ EXTRA_SPECS: Final = (
         "hw:watchdog_action",
         "hide_hypervisor_id",
     ),
-    _refused(f"secure boot {_NOT_YET}", "os:secure_boot"),
+    _refused("secure boot is not implemented", "os:secure_boot"),
     _refused(
-        "PCI devices by alias are not built yet; one with an inventory is asked for with resources{group}:",
+        "PCI aliases are not implemented; request a device that has an inventory with resources{group}:",
         "pci_passthrough:alias",
     ),
-    _refused("accelerators by device profile are not built yet", "accel:device_profile"),
+    _refused("device profiles of accelerators are not implemented", "accel:device_profile"),
     _refused(
-        "hosts are not chosen by what their compute service says: use trait: or "
-        f"{METADATA_SCOPE.removesuffix(':')}:",
+        f"capabilities of compute services are not used; use trait: or {METADATA_SCOPE}",
         "capabilities:{name}",
     ),
-    _refused("no driver here is VMware's", "vmware:hw_version", "vmware:storage_policy"),
+    _refused("there is no VMware driver", "vmware:hw_version", "vmware:storage_policy"),
     _refused(
-        "no driver here is VMware's",
+        "there is no VMware driver",
         *(
             f"quota:{what}_{how}"
             for what in ("cpu", "memory", "disk_io", "vif")
@@ -284,7 +276,7 @@ OLD_NAMES: Final = {
     "xenapi_skip_agent_inject_ssh": "os_skip_agent_inject_ssh",
     "xenapi_use_agent": "img_use_agent",
 }
-"""What properties were called before, and are called still."""
+"""Old names of properties, which are still accepted."""
 
 _BUS: Final = _one_of("fdc", "ide", "sata", "scsi", "usb", "virtio", "xen", "lxc", "uml")
 
@@ -331,11 +323,11 @@ IMAGE_PROPERTIES: Final = (
     _passed(_one_of("hvm"), "the mode of the guest", "hw_vm_mode"),
     _passed(_FLAG, "whether the guest has an agent", "hw_qemu_guest_agent", "os_require_quiesce"),
     _passed(_FLAG, "whether the guest has a HPET", "hw_time_hpet"),
-    _passed(_one_of("optional"), "whether a config drive is needed; none is made", "img_config_drive"),
-    _passed(_one_of("linux", "windows"), "the family of the system in the image", "os_type"),
+    _passed(_one_of("optional"), "whether a config drive is required; none is created", "img_config_drive"),
+    _passed(_one_of("linux", "windows"), "the family of the operating system", "os_type"),
     _passed(
         _TEXT,
-        "what the image is",
+        "facts about the image",
         "os_distro",
         "os_version",
         "os_admin_user",
@@ -344,10 +336,12 @@ IMAGE_PROPERTIES: Final = (
         "img_root_device_name",
     ),
     _refused("write trait:NAME = required", "traits_required"),
-    _refused(f"pinning CPUs {_NOT_YET}", "hw_cpu_policy", "hw_cpu_thread_policy", "hw_cpu_realtime_mask"),
-    _refused("huge pages and locked memory are not built yet", "hw_mem_page_size", "hw_locked_memory"),
     _refused(
-        f"NUMA for guests {_NOT_YET}",
+        "CPU pinning is not implemented", "hw_cpu_policy", "hw_cpu_thread_policy", "hw_cpu_realtime_mask"
+    ),
+    _refused("huge pages and locked memory are not implemented", "hw_mem_page_size", "hw_locked_memory"),
+    _refused(
+        "guest NUMA topology is not implemented",
         "hw_numa_nodes",
         "hw_numa_cpus",
         "hw_numa_cpus.{N}",
@@ -356,20 +350,22 @@ IMAGE_PROPERTIES: Final = (
         "hw_pci_numa_affinity_policy",
     ),
     _refused(
-        f"a choice of the guest's CPU topology {_NOT_YET}",
+        "guest CPU topology is not implemented",
         *(f"hw_cpu_{limit}{part}" for limit in ("", "max_") for part in ("sockets", "cores", "threads")),
     ),
-    _refused(f"a choice of the guest's addresses {_NOT_YET}", "hw_maxphysaddr_mode", "hw_maxphysaddr_bits"),
-    _refused(f"encrypted memory {_NOT_YET}", "hw_mem_encryption", "hw_mem_encryption_model"),
-    _refused(f"a virtual TPM {_NOT_YET}", "hw_tpm_model", "hw_tpm_version"),
     _refused(
-        "encrypted ephemeral disks are not built yet",
+        "the guest's physical address size is not implemented", "hw_maxphysaddr_mode", "hw_maxphysaddr_bits"
+    ),
+    _refused("memory encryption is not implemented", "hw_mem_encryption", "hw_mem_encryption_model"),
+    _refused("virtual TPM is not implemented", "hw_tpm_model", "hw_tpm_version"),
+    _refused(
+        "encryption of ephemeral disks is not implemented",
         "hw_ephemeral_encryption",
         "hw_ephemeral_encryption_format",
         "hw_ephemeral_encryption_secret_uuid",
     ),
     _refused(
-        f"a choice of the guest's devices {_NOT_YET}",
+        "configuration of guest devices is not implemented",
         "hw_boot_menu",
         "hw_firmware_stateless",
         "hw_pmu",
@@ -383,11 +379,11 @@ IMAGE_PROPERTIES: Final = (
         "hw_watchdog_action",
         "img_hide_hypervisor_id",
     ),
-    _refused(f"emulating another architecture {_NOT_YET}", "hw_emulation_architecture"),
-    _refused(f"secure boot {_NOT_YET}", "os_secure_boot"),
-    _refused("hosts do not say the version of their hypervisor", "img_hv_requested_version"),
-    _refused("there are no volumes here", "img_block_device_mapping", "img_mappings", "img_bdm_v2"),
-    _refused("a kernel cannot be given apart from its image", "kernel_id", "ramdisk_id"),
+    _refused("emulation of another architecture is not implemented", "hw_emulation_architecture"),
+    _refused("secure boot is not implemented", "os_secure_boot"),
+    _refused("the hypervisor version of hosts is not known", "img_hv_requested_version"),
+    _refused("volumes are not implemented", "img_block_device_mapping", "img_mappings", "img_bdm_v2"),
+    _refused("a kernel or ramdisk apart from the image is not implemented", "kernel_id", "ramdisk_id"),
     _refused(
         "signatures of images are not verified",
         "img_signature",
@@ -396,14 +392,14 @@ IMAGE_PROPERTIES: Final = (
         "img_signature_key_type",
     ),
     _refused(
-        "no driver here is VMware's",
+        "there is no VMware driver",
         "hw_disk_type",
         "img_linked_clone",
         "img_version",
         "vmware_adaptertype",
     ),
     _refused(
-        "no driver here is Xen's",
+        "there is no Xen driver",
         "hw_auto_disk_config",
         "hw_device_id",
         "hw_ipxe_boot",
@@ -479,7 +475,7 @@ def wrong_extra_spec(specs: Mapping[str, str]) -> SpecInvalid | None:
                 return _invalid(key, value, "left out: there is no such extra spec")
             if ":" not in key:
                 return _invalid(
-                    key, value, f"left out, or spelled {METADATA_SCOPE}{key} if aggregates are to say it"
+                    key, value, f"left out, or written as {METADATA_SCOPE}{key} to match aggregates"
                 )
             continue
         wrong = _wrong(row, key, value)
@@ -506,7 +502,7 @@ def wrong_image_property(properties: Mapping[str, str]) -> SpecInvalid | None:
 
 
 def _invalid(key: str, value: str, accepted: str) -> SpecInvalid:
-    """A refusal that can be read, however long the value is."""
+    """A rejection with the value cut to a readable length."""
     return SpecInvalid(key, value[:_SHOWN_MAX], accepted)
 
 
@@ -524,7 +520,7 @@ def _wrong(row: SpecRow, key: str, value: str) -> SpecInvalid | None:
 
 
 def _wrong_groups(specs: Mapping[str, str]) -> SpecInvalid | None:
-    """What Placement would refuse of the groups together."""
+    """What Placement would refuse about the groups as a whole."""
     groups = {suffix for key, value in specs.items() if (suffix := suffix_of(key)) and int(value)}
     for key, value in specs.items():
         unknown = suffixes_in(value) - groups if key.startswith("same_subtree") else ()
@@ -558,8 +554,8 @@ def suffixes_in(value: str) -> frozenset[str]:
 
 
 def read_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """What is used or passed on of an image's properties, each under its present name and with one spelling
-    of its value. What is refused is left out: images from before this table may have it."""
+    """The properties of an image that are used or passed on, each under its current name and with one
+    spelling of its value. Refused ones are left out: images from before this table may have them."""
     found = {}
     for key, value in sorted(properties.items(), key=lambda item: item[0] not in OLD_NAMES):
         row = image_property(key)
@@ -580,28 +576,30 @@ def _spell(row: SpecRow, value: str) -> str:
 
 PROJECTS_KEY: Final = "filter_tenant_id"
 _UNREAD_KEYS: Final = {
-    "instance_type": "flavors are bound to aggregates by aggregate_instance_extra_specs:",
-    "max_instances_per_host": "hosts are not bounded by a number of servers",
-    "max_io_ops_per_host": "hosts are not bounded by a number of operations",
+    "instance_type": "flavors select aggregates with aggregate_instance_extra_specs:",
+    "max_instances_per_host": "the number of servers of a host is not limited",
+    "max_io_ops_per_host": "the number of operations of a host is not limited",
 }
 _MULTIPLIER: Final = "_weight_multiplier"
 
 AGGREGATE_KEYS: Final = (
-    _used("availability_zone", "the zone that its hosts are in", _TEXT),
+    _used("availability_zone", "availability zone of its hosts", _TEXT),
     _used(
         PROJECTS_KEY + "{suffix}",
-        "projects by their ids, with commas: its hosts take servers of these alone",
+        "comma-separated project ids: its hosts accept only servers of these projects",
         _TEXT,
     ),
-    _used("trait:{TRAIT}", "its hosts take only servers that require this trait", _one_of("required")),
+    _used("trait:{TRAIT}", "its hosts accept only servers that require this trait", _one_of("required")),
     _used(
-        "the name of an image property", "values with commas: an image that has another one stays out", _ANY
+        "the name of an image property",
+        "comma-separated values: its hosts accept no image with another value",
+        _ANY,
     ),
     *(_refused(words, key) for key, words in _UNREAD_KEYS.items()),
-    _refused("weighers have the same multiplier everywhere", "{weigher}" + _MULTIPLIER),
+    _refused("multipliers of weighers cannot be set per aggregate", "{weigher}" + _MULTIPLIER),
     _used("any other key", "read by flavors with aggregate_instance_extra_specs:", _ANY),
 )
-"""What the metadata of an aggregate may say."""
+"""What the metadata of an aggregate may contain."""
 
 
 def wrong_metadata(metadata: Mapping[str, str]) -> SpecInvalid | None:
@@ -610,9 +608,9 @@ def wrong_metadata(metadata: Mapping[str, str]) -> SpecInvalid | None:
         if key in _UNREAD_KEYS:
             return _invalid(key, value, f"left out: {_UNREAD_KEYS[key]}")
         if key.endswith(_MULTIPLIER):
-            return _invalid(key, value, "left out: weighers have the same multiplier everywhere")
+            return _invalid(key, value, "left out: multipliers of weighers cannot be set per aggregate")
         if key.startswith(PROJECTS_KEY) and not any(part.strip() for part in value.split(",")):
-            return _invalid(key, value, "the ids of projects, with commas between them")
+            return _invalid(key, value, "comma-separated project ids")
         if key.startswith("trait:"):
             wrong = wrong_image_property({key: value})
             if wrong is not None:
@@ -622,7 +620,7 @@ def wrong_metadata(metadata: Mapping[str, str]) -> SpecInvalid | None:
 
 KEPT_BYTES_MAX: Final = 16 << 10
 """A server's record is written whole with every change, before and after: it keeps of its image only the
-properties that the scheduler or a driver reads, and no notes of people, which may be long."""
+properties that the scheduler or a driver reads, and not free text, which may be long."""
 
 
 def keep_properties(properties: Mapping[str, str]) -> dict[str, str] | SpecInvalid:

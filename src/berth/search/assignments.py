@@ -28,7 +28,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from berth.model.ids import ClassId, Row
-from berth.model.requests import UNSUFFIXED, CandidatesRequest
+from berth.model.scheduling import UNSUFFIXED, CandidatesRequest
 from berth.search.slots import Slot
 from berth.view import Mask, ProviderRecord, View
 

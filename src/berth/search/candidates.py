@@ -18,16 +18,15 @@ import numpy as np
 from berth.model.ids import Row
 from berth.model.placement import Amounts
 from berth.model.rejections import Rejection, ResourceClassNotFound
-from berth.model.requests import CandidatesRequest, Constraints
-from berth.search.alike_trees import AlikeTrees, TreeCandidates
+from berth.model.scheduling import CandidatesRequest, Constraints
 from berth.search.assignments import (
     STEPS_PER_RESULT,
     Effort,
     assignments_at,
     assignments_of_sharing,
 )
-from berth.search.masks import find_unknown_traits, in_all_aggregates
-from berth.search.patterns import Candidate, Pattern, Patterns
+from berth.search.patterns import AlikeTrees, Candidate, Pattern, Patterns, TreeCandidates
+from berth.search.providers import find_unknown_traits, in_all_aggregates
 from berth.search.slots import Slot, anchors_of, slots_of
 from berth.view import ProviderRecord, View
 

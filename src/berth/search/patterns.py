@@ -1,18 +1,25 @@
-"""Candidates, as patterns over lists of providers.
+"""Candidates as patterns over lists of providers, and the search of trees that are alike.
 
-A fleet is mostly many equal hosts, and so are its candidates: the same amounts from the same
-places, only the providers differ. What is the same is made once and shared.
+A fleet is mostly many equal hosts, and so are its candidates: the same amounts from the same places, only the
+providers differ. What is the same is made once and shared.
+
+Two trees are alike, as far as a request can tell, when they are built alike, the same positions could serve
+the same slots, and the same amounts are free where slots compete. What is found in one is then found in the
+other, position by position. The search in the first runs only as far as any of them has been asked for.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
+import numpy as np
 
 from berth.model.ids import ClassId
 from berth.model.placement import Amounts
-from berth.search.assignments import Assignment
+from berth.model.scheduling import CandidatesRequest
+from berth.search.assignments import Assignment, Effort, assignments_at, contended_classes
 from berth.search.slots import Slot
-from berth.view import ProviderRecord
+from berth.view import ProviderRecord, TreeShape, View
 
 
 class Pattern(msgspec.Struct, frozen=True):
@@ -74,3 +81,132 @@ class Patterns:
             tuple((place, tuple(held.items())) for place, held in amounts.items()),
             tuple((suffix, tuple(ats)) for suffix, ats in mappings.items()),
         )
+
+
+class TreeCandidates(Sequence[Candidate]):
+    """Candidates of one tree each: the patterns, and beside each the tree that it is about."""
+
+    def __init__(self, patterns: list[Pattern], trees: list[TreeShape]) -> None:
+        self.patterns = patterns
+        self.trees = trees
+
+    def __len__(self) -> int:
+        return len(self.patterns)
+
+    def __getitem__(self, index: int) -> Candidate:  # type: ignore[override]
+        return Candidate(self.patterns[index], self.trees[index].records)
+
+    def pick(self, numbers: Sequence[int]) -> "TreeCandidates":
+        return TreeCandidates([self.patterns[n] for n in numbers], [self.trees[n] for n in numbers])
+
+
+class AlikeTrees:
+    """The candidates of trees, by kind of tree. Not for requests that sharing providers serve."""
+
+    def __init__(
+        self,
+        view: View,
+        request: CandidatesRequest,
+        slots: list[Slot],
+        effort: Effort,
+        patterns: Patterns,
+    ) -> None:
+        self._view = view
+        self._request = request
+        self._slots = slots
+        self._effort = effort
+        self._patterns = patterns
+        self._contended = contended_classes(slots)
+        # What is the same for a slot wherever a row is: whether it could serve, and which of the traits it
+        # has that the spanning group may find on any of its providers. Eight such facts make a byte.
+        spanning = next((slot for slot in slots if slot.spans), None)
+        traits = {name for names in (spanning.group.required if spanning else ()) for name in names}
+        masks = [slot.own for slot in slots]
+        masks += [view.rows_with_trait(name).mask(view.row_end) for name in sorted(traits)]
+        self._facts = [octet.tobytes() for octet in np.packbits(np.stack(masks), axis=0)]
+        self._kinds: dict[object, _Kind] = {}
+
+    def breadth_first(self, roots: Sequence[ProviderRecord], count_max: int) -> TreeCandidates:
+        """One candidate of each tree, then the second of each, and so on. A tree is looked at when its turn
+        comes."""
+        found = TreeCandidates([], [])
+        shapes = (root.shape() for root in roots)
+        waiting = ((tree, self._kind(tree)) for tree in shapes)
+        for number in itertools.count():
+            going_on: list[tuple[TreeShape, _Kind]] = []
+            while few := list(itertools.islice(waiting, count_max - len(found))):
+                at = {kind: kind.at(number) for kind in dict.fromkeys([kind for _, kind in few])}
+                if None in at.values():
+                    few = [pair for pair in few if at[pair[1]] is not None]
+                found.patterns += [pattern for _, kind in few if (pattern := at[kind]) is not None]
+                found.trees += [tree for tree, _ in few]
+                going_on += few
+            if not going_on or len(found) == count_max:
+                return found
+            waiting = (pair for pair in going_on)
+        raise AssertionError("counting does not end")
+
+    def depth_first(self, roots: Sequence[ProviderRecord], count_max: int) -> TreeCandidates:
+        """All candidates of a tree, then those of the next."""
+        found = TreeCandidates([], [])
+        for root in roots:
+            tree = root.shape()
+            kind = self._kind(tree)
+            for number in itertools.count():
+                if len(found) >= count_max:
+                    return found
+                pattern = kind.at(number)
+                if pattern is None:
+                    break
+                found.patterns.append(pattern)
+                found.trees.append(tree)
+        return found
+
+    def _kind(self, tree: TreeShape) -> "_Kind":
+        key = self._key(tree)
+        kind = self._kinds.get(key)
+        if kind is None:
+            kind = self._kinds[key] = _Kind(self._patterns_at(tree.records))
+        return kind
+
+    def _key(self, tree: TreeShape) -> object:
+        """All that a search in the tree depends on."""
+        self._view.steps.take(5 + len(self._facts) + (len(tree.records) if self._contended else 0))
+        pick = tree.pick
+        facts = tuple([pick(rows) for rows in self._facts])
+        if not self._contended:
+            return tree.parents, facts
+        return tree.parents, facts, tuple([_free(record, self._contended) for record in tree.records])
+
+    def _patterns_at(self, tree: tuple[ProviderRecord, ...]) -> Iterator[Pattern]:
+        """What is found in a tree. The search begins with the first that is asked for, not before: how
+        patient it may be depends on what others have cost until then."""
+        position = {record.row: number for number, record in enumerate(tree)}
+        for assignment in assignments_at(self._view, self._request, self._slots, tree[0], self._effort):
+            yield self._patterns.at(tuple([position[record.row] for record in assignment]))
+
+
+class _Kind:
+    """What is found in trees of one kind, as far as it has been looked for."""
+
+    def __init__(self, patterns: Iterator[Pattern]) -> None:
+        self._coming = patterns
+        self._found: list[Pattern] = []
+
+    def at(self, number: int) -> Pattern | None:
+        """The pattern of this number, if there are as many; all before it have been asked for."""
+        if number == len(self._found):
+            pattern = next(self._coming, None)
+            if pattern is None:
+                return None
+            self._found.append(pattern)
+        return self._found[number]
+
+
+def _free(record: ProviderRecord, class_ids: tuple[ClassId, ...]) -> tuple[object, ...]:
+    return tuple(
+        (inventory.capacity - record.used.get(id, 0), inventory.max_unit)
+        if (inventory := record.inventories.get(id)) is not None
+        else None
+        for id in class_ids
+    )

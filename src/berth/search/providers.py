@@ -1,12 +1,15 @@
-"""Which providers meet a query."""
+"""Which providers meet a query, and the masks that answer it: one question about every provider at once.
+
+A mask has one place per row of the view. Masks returned here are fresh and may be changed by the caller.
+"""
 
 import numpy as np
 
-from berth.model.ids import Row
-from berth.model.rejections import Rejection, ResourceClassNotFound
-from berth.model.requests import Constraints, ProviderQuery
-from berth.search.masks import find_unknown_traits, in_all_aggregates, narrow, with_all_traits, with_room
+from berth.model.ids import AggregateId, ClassId, Row
+from berth.model.rejections import Rejection, ResourceClassNotFound, TraitsNotFound
+from berth.model.scheduling import AnyOf, Constraints, ProviderQuery
 from berth.view import Mask, ProviderRecord, View
+from berth.view.sets import RowSet
 
 
 def find_providers(view: View, query: ProviderQuery) -> list[ProviderRecord] | Rejection:
@@ -51,3 +54,92 @@ def _named(view: View, query: ProviderQuery) -> Mask:
     if record is not None and query.name in (None, record.name):
         mask[record.row] = True
     return mask
+
+
+# -- masks --------------------------------------------------------------------------------------
+
+
+def with_room(view: View, class_id: ClassId, amount: int) -> Mask:
+    """Rows where one more allocation of this amount would be accepted."""
+    view.steps.take(10 + view.row_end // 500)
+    mask = np.zeros(view.row_end, np.bool_)
+    mask[view.classes.column(class_id).fitting(amount)] = True
+    return mask
+
+
+def any_of(view: View, sets: list[RowSet]) -> Mask:
+    """Rows that are in one of the sets."""
+    end = view.row_end
+    view.steps.take(5 + len(sets) * (1 + end // 4000))
+    mask = np.zeros(end, np.bool_)
+    sparse = []
+    for rows in sets:
+        if rows.is_sparse(end):
+            sparse.append(rows.rows())
+        else:
+            mask |= rows.mask(end)
+    if sparse:
+        # Of many small sets, such as the racks of a fleet, all at once.
+        mask[np.concatenate(sparse)] = True
+    return mask
+
+
+def with_all_traits(view: View, required: tuple[AnyOf, ...]) -> Mask | None:
+    """Rows that have at least one trait of each alternative; None when nothing is required."""
+    return _meet_all(view, [[view.rows_with_trait(name) for name in names] for names in required])
+
+
+def with_any_trait(view: View, names: frozenset[str]) -> Mask | None:
+    return any_of(view, [view.rows_with_trait(name) for name in names]) if names else None
+
+
+def in_all_aggregates(view: View, member_of: tuple[tuple[AggregateId, ...], ...]) -> Mask | None:
+    """Rows that are in at least one aggregate of each alternative; None when nothing is asked."""
+    return _meet_all(view, [[view.rows_in_aggregate(id) for id in ids] for ids in member_of])
+
+
+def _meet_all(view: View, alternatives: list[list[RowSet]]) -> Mask | None:
+    mask = None
+    for sets in alternatives:
+        meeting = any_of(view, sets)
+        mask = meeting if mask is None else mask & meeting
+    return mask
+
+
+def in_any_aggregate(view: View, aggregates: frozenset[AggregateId]) -> Mask | None:
+    return any_of(view, [view.rows_in_aggregate(id) for id in aggregates]) if aggregates else None
+
+
+def narrow(view: View, mask: Mask, constraints: Constraints) -> None:
+    """Leave in the mask only rows that meet the constraints by themselves."""
+    have = with_all_traits(view, constraints.required)
+    if have is not None:
+        mask &= have
+    have_not = with_any_trait(view, constraints.forbidden)
+    if have_not is not None:
+        mask &= ~have_not
+    inside = in_all_aggregates(view, constraints.member_of)
+    if inside is not None:
+        mask &= inside
+    outside = in_any_aggregate(view, constraints.not_member_of)
+    if outside is not None:
+        mask &= ~outside
+    if constraints.in_tree is not None:
+        narrow_to_tree(view, mask, constraints)
+
+
+def narrow_to_tree(view: View, mask: Mask, constraints: Constraints) -> None:
+    """Leave only rows of the tree that the named provider stands in: none, if there is no such provider."""
+    if constraints.in_tree is None:
+        return
+    record = view.providers.get(constraints.in_tree)
+    if record is None:
+        mask[:] = False
+    else:
+        mask &= view.root_rows == record.root.row
+
+
+def find_unknown_traits(view: View, constraints: Constraints) -> TraitsNotFound | None:
+    names = {name for alternatives in constraints.required for name in alternatives}
+    unknown = sorted(name for name in names | constraints.forbidden if not view.has_trait(name))
+    return TraitsNotFound(tuple(unknown)) if unknown else None

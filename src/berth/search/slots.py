@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from berth.model.ids import AggregateId, ClassId, ProviderId, Row
-from berth.model.placement import Amounts
+from berth.model.placement import SHARES_VIA_AGGREGATE, Amounts
 from berth.model.rejections import Rejection, ResourceClassNotFound
-from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
-from berth.model.vocabulary import SHARES_VIA_AGGREGATE
-from berth.search.masks import (
+from berth.model.scheduling import UNSUFFIXED, CandidatesRequest, RequestGroup
+from berth.search.providers import (
     find_unknown_traits,
     in_all_aggregates,
     in_any_aggregate,

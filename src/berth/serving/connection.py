@@ -4,11 +4,11 @@
       any of these --(refused, or answered too early)--> LINGERING --(client has read, or time is up)--> lost
       any of these --(last answer sent, idle too long, stop)--> CLOSING --(all written)--> lost
 
-At most one request is in work; what the client sends meanwhile is kept, up to one read of the socket, and
-reading pauses. While nothing has come, reading goes on: that is how a client is seen to leave.
+At most one request is in progress; what the client sends meanwhile is kept, up to one read of the socket, and
+reading pauses. While nothing arrives, reading goes on, so that a disconnect is noticed.
 
-Closing at once while the client still sends would have its kernel throw away the answer. So the
-connection lingers: its writing side is shut, and what comes is dropped for a moment.
+Closing at once while the client still sends would make its kernel drop the answer. So the connection lingers:
+its writing side is shut, and what arrives is dropped for a moment.
 """
 
 import asyncio
@@ -17,8 +17,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final, cast
 
 from berth.serving.asgi import Scope
-from berth.serving.exchange import Exchange
-from berth.serving.heads import CONTINUE, refusal
+from berth.serving.exchange import CONTINUE, Exchange, refusal
 from berth.serving.limits import (
     BODY_BYTES_PER_S,
     BODY_S,
@@ -57,7 +56,7 @@ _ANSWER: Final = Stage.ANSWER
 
 
 class Connection(asyncio.Protocol):
-    """Calls the application for every request that comes, and writes what it answers."""
+    """Calls the application for every request, and writes its answers."""
 
     __slots__ = (
         "_body_bytes",
@@ -83,21 +82,21 @@ class Connection(asyncio.Protocol):
     def __init__(self, shared: "Connections") -> None:
         self.shared = shared
         self.peer = ""
-        # Why there is no room for this connection, if there is none: then its first request is refused.
+        # Why there is no room for this connection, if so: its first request is then refused with this.
         self.crowd = ""
         self._stage = _HEAD
         self._exchange: Exchange | None = None
-        # What came behind a request that is not answered yet.
+        # What arrived after a request that is not answered yet.
         self._held = b""
         self._has_eof = False
         self._is_fresh = True
         self._is_paused = False
         self.is_clogged = False
         self._unclogging: asyncio.Future[None] | None = None
-        # What has come of the present body, and for how long the application has waited for it.
+        # How much of the present body has arrived, and how long the application has waited for it.
         self._body_bytes = 0
         self._body_s = 0
-        # When the present stage began, the last piece of a wanted body came, or a body became unwanted.
+        # When the present stage began, the last piece of a wanted body arrived, or a body became unwanted.
         self._since = shared.tick
         self._unsent_bytes = 0
         self._unsent_since = 0
@@ -132,7 +131,7 @@ class Connection(asyncio.Protocol):
             self._pause()
 
     def eof_received(self) -> bool:
-        """The client sends no more. It may still read: what was asked for whole is answered."""
+        """The client sends no more. It may still read: a request that has arrived whole is answered."""
         self._has_eof = True
         exchange = self._exchange
         if self._stage is not _ANSWER or exchange is None:
@@ -176,7 +175,7 @@ class Connection(asyncio.Protocol):
             self._refuse(503, _BODIES)
             return
         exchange = self._exchange = Exchange(self, scope, reader.keeps_alive, reader.is_old)
-        # It runs when this callback has returned, and finds what has come of the body by then.
+        # It runs after this callback has returned, and finds what has arrived of the body by then.
         exchange.task = asyncio.Task(exchange.run(shared.application), loop=shared.loop)
         if reader.complete:
             exchange.add_body(b"", True)
@@ -212,7 +211,7 @@ class Connection(asyncio.Protocol):
             elif exchange.untaken_bytes > UNTAKEN_BODY_BYTES_MAX:
                 self._pause()
         elif reader.complete:
-            # It was answered before, and nobody wanted the rest of its body.
+            # The request was answered before its body had arrived; the rest was dropped.
             self._hold(reader.rest)
             self._next()
 
@@ -222,7 +221,7 @@ class Connection(asyncio.Protocol):
             self._pause()
 
     def _next(self) -> None:
-        """Go on to the next request, if it has come already or can come."""
+        """Go on to the next request, which may have arrived already."""
         if self.shared.is_draining:
             self._end()
             return
@@ -239,7 +238,7 @@ class Connection(asyncio.Protocol):
     # -- what an exchange calls -----------------------------------------------------------------
 
     def await_body(self) -> None:
-        """The application waits for the body, which the client may wait to be asked for."""
+        """The application waits for the body. A client that expects it gets 100 Continue."""
         reader = self._reader
         self._since = self.shared.tick
         if reader.expects_continue and self._stage is _BODY:
@@ -265,9 +264,9 @@ class Connection(asyncio.Protocol):
         self._transport.writelines(pieces)
 
     async def unclogged(self) -> None:
-        """Wait until the client has taken some of what was written, or is gone."""
+        """Wait until the client has read some of what was written, or has disconnected."""
         while self.is_clogged:
-            # Another one each time: who waits may be cancelled, and would take it along.
+            # A new future each time: cancelling the waiting task cancels the future too.
             self._unclogging = self.shared.loop.create_future()
             await self._unclogging
 
@@ -286,7 +285,7 @@ class Connection(asyncio.Protocol):
             self._resume()
 
     def left(self, exchange: Exchange) -> None:
-        """The application has returned, or failed. If it has not answered, nobody else will."""
+        """The application has returned or failed. If it has not answered, this does."""
         self.shared.release(exchange)
         if exchange.done or exchange is not self._exchange:
             return
@@ -299,14 +298,14 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing that the client waits for."""
+        """Whether the client waits for no answer."""
         return self._stage is _HEAD or (self._stage is _BODY and self._exchange is None)
 
     def drop(self) -> None:
         self._abort()
 
     def evict(self, *, at_once: bool) -> None:
-        """Make room for another connection. Only one that is idle is asked to."""
+        """Make room for another connection. Only idle connections are evicted."""
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             self._abandon(exchange)
@@ -319,13 +318,13 @@ class Connection(asyncio.Protocol):
             self.close()
 
     def close(self) -> None:
-        """End in good order: what has been written is sent."""
+        """Close after what has been written is sent."""
         self._stage = Stage.CLOSING
         self._since = self.shared.tick
         self._transport.close()
 
     def _refuse(self, status: int, detail: str) -> None:
-        """Answer in place of the application, as far as the answer has not begun yet, and end."""
+        """Answer in place of the application, unless its answer has begun, and end the connection."""
         _log.debug("refused with %d: %s", status, detail)
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
@@ -376,7 +375,7 @@ class Connection(asyncio.Protocol):
 
     # -- time -----------------------------------------------------------------------------------
 
-    def look_at_the_time(self, tick: int) -> None:
+    def check_deadlines(self, tick: int) -> None:
         """Called once a second."""
         waited_s = tick - self._since
         if self.is_clogged or self._stage >= Stage.LINGERING:
@@ -394,10 +393,10 @@ class Connection(asyncio.Protocol):
         exchange = self._exchange
         if exchange is None:
             if waited_s > UNWANTED_BODY_S:
-                # It has its answer, and must not get another.
+                # The client has its answer and must not get a second one.
                 self._end()
         elif exchange.waiting is not None:
-            # Only these seconds are the client's; the others are the application's.
+            # Only seconds in which the application waits count: the others are not the client's fault.
             self._body_s += 1
             if waited_s >= STALLED_BODY_S:
                 self.shared.note_stalled(self)

@@ -2,8 +2,8 @@
 
 When all are taken, a new connection takes the place of one that is idle, in this order: connections that have
 never sent a whole request, the oldest first; kept ones, by how long they have been idle; requests whose
-bodies do not come. A request in progress is never ended for another. An address that has its share makes room
-among its own.
+bodies do not arrive. A request in progress is never ended for another. When an address is at its limit, a new
+connection from it takes the place of one from the same address.
 
 Time is counted here, in ticks of a second: one sweep over all connections in place of a timer for every
 request, and the date of all answers with it.
@@ -19,8 +19,7 @@ from typing import Final
 
 from berth.serving.asgi import Application
 from berth.serving.connection import Connection
-from berth.serving.exchange import Exchange
-from berth.serving.heads import StatusLines
+from berth.serving.exchange import Exchange, StatusLines
 from berth.serving.limits import CONNECTIONS_LEAST, OTHER_FILES, REFUSALS_MAX, Limits
 
 _TICK_S: Final = 1.0
@@ -44,17 +43,18 @@ class Connections:
         self.is_draining = False
         self.limits = limits or Limits()
         self.body_bytes = 0
-        """What is held of the bodies of requests in progress, as far as it is counted."""
+        """How many bytes of bodies of requests in progress are held, beyond the free part of each."""
         # In the order in which they came.
         self._open: dict[Connection, None] = {}
-        # Those that were told to make room, until they are gone.
+        # Evicted connections, until they are closed.
         self._leaving: set[Connection] = set()
         self._of_peer: Counter[str] = Counter()
-        # Those that can make room, each in the order in which it came to be so.
+        # Connections that can be evicted, in the order in which they became idle.
         self._fresh: dict[Connection, None] = {}
         self._kept: dict[Connection, None] = {}
         self._stalled: dict[Connection, None] = {}
-        # The work of clients that have gone: it is finished, and somebody must have a hold of it.
+        # Requests whose clients have disconnected: the application finishes them. The event loop holds tasks
+        # weakly, so they are kept here.
         self._orphans: set[Exchange] = set()
         self._drained = asyncio.Event()
         self._ticking = loop.call_later(_TICK_S, self._tick)
@@ -65,7 +65,7 @@ class Connections:
     def make(self) -> Connection:
         return Connection(self)
 
-    # -- who gets in ----------------------------------------------------------------------------
+    # -- admission ----------------------------------------------------------------------------
 
     def add(self, connection: Connection) -> None:
         crowd = ""
@@ -84,26 +84,25 @@ class Connections:
     def remove(self, connection: Connection) -> None:
         self._leaving.discard(connection)
         if connection in self._open:
-            self._give_place(connection)
-        self._see_whether_drained()
+            self._forget(connection)
+        self._check_drained()
 
     def _has_its_share(self, peer: str) -> bool:
         share = self.limits.connections_per_peer
         return share > 0 and self._of_peer[peer] >= share and not is_local(peer)
 
     def _make_room(self, peer: str | None = None) -> bool:
-        """End the connection that is missed least, of those of a peer if one is named; whether there is
-        one."""
+        """Evict an idle connection, of one peer if it is named; whether there was one."""
         for idle in (self._fresh, self._kept, self._stalled):
             for connection in idle:
                 if peer is None or connection.peer == peer:
-                    self._give_place(connection)
+                    self._forget(connection)
                     self._leaving.add(connection)
                     connection.evict(at_once=len(self._leaving) > REFUSALS_MAX)
                     return True
         return False
 
-    def _give_place(self, connection: Connection) -> None:
+    def _forget(self, connection: Connection) -> None:
         del self._open[connection]
         self.note_busy(connection)
         self._of_peer[connection.peer] -= 1
@@ -111,11 +110,11 @@ class Connections:
             del self._of_peer[connection.peer]
 
     def note_kept(self, connection: Connection) -> None:
-        """It has had its answer, and nothing has come since."""
+        """The connection has been answered and is idle."""
         self._kept[connection] = None
 
     def note_stalled(self, connection: Connection) -> None:
-        """Its request waits for a body that does not come."""
+        """The request waits for a body that does not arrive."""
         self._stalled[connection] = None
 
     def note_busy(self, connection: Connection) -> None:
@@ -136,15 +135,15 @@ class Connections:
     def release(self, exchange: Exchange) -> None:
         if self._orphans:
             self._orphans.discard(exchange)
-            self._see_whether_drained()
+            self._check_drained()
 
     async def drain(self, within_s: float) -> None:
-        """Finish what is in work, and take no more; when there is nothing left, or no time, return."""
+        """Finish the requests in progress and accept no more; return when none is left or time is up."""
         self.is_draining = True
         for connection in list(self._open):
             if connection.is_idle:
                 connection.close()
-        self._see_whether_drained()
+        self._check_drained()
         try:
             async with asyncio.timeout(within_s):
                 await self._drained.wait()
@@ -158,7 +157,7 @@ class Connections:
     def stop_ticking(self) -> None:
         self._ticking.cancel()
 
-    def _see_whether_drained(self) -> None:
+    def _check_drained(self) -> None:
         if self.is_draining and not (self._open or self._leaving or self._orphans):
             self._drained.set()
 
@@ -168,14 +167,14 @@ class Connections:
         self.pass_second()
 
     def pass_second(self) -> None:
-        """See to it that nobody takes longer than is due."""
+        """Count one second, and enforce the deadlines of all connections."""
         self.tick += 1
         for connection in [*self._open, *self._leaving]:
-            connection.look_at_the_time(self.tick)
+            connection.check_deadlines(self.tick)
 
 
 def is_local(peer: str) -> bool:
-    """Whether an address is of this machine. Connections without one come through a socket in its files."""
+    """Whether an address is of this machine. A connection without an address comes through a Unix socket."""
     try:
         return not peer or ipaddress.ip_address(peer).is_loopback
     except ValueError:
@@ -183,12 +182,12 @@ def is_local(peer: str) -> bool:
 
 
 class TooFewFiles(Exception):
-    """The process may not open as many files as it takes to serve. The message is for the operator."""
+    """The limit of open files is too low to serve. The message is for the operator."""
 
 
 def room_for_connections(wanted: int) -> int:
-    """How many connections this process can have of those that are wanted, after asking for the files that it
-    takes; TooFewFiles if it is next to none."""
+    """Raise the limit of open files for so many connections, as far as allowed; how many connections there is
+    room for. TooFewFiles if there are fewer than CONNECTIONS_LEAST."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = wanted + REFUSALS_MAX + OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < files:
@@ -196,12 +195,12 @@ def room_for_connections(wanted: int) -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     if soft == resource.RLIM_INFINITY or soft >= files:
         return wanted
-    # Those who are refused need files too; where there are few, they get few.
+    # Connections that are refused need files too; where files are few, an eighth is theirs.
     room = min(wanted, max(soft - OTHER_FILES - REFUSALS_MAX, (soft - OTHER_FILES) * 7 // 8))
     if room < CONNECTIONS_LEAST:
         least = OTHER_FILES + CONNECTIONS_LEAST * 8 // 7 + 1
         raise TooFewFiles(
-            f"the process may open {soft} files, and it takes at least {least} to serve: raise the limit "
+            f"the limit of open files is {soft}, and a server needs at least {least}: raise it "
             "(ulimit -n, or LimitNOFILE= of a systemd unit)"
         )
     return room

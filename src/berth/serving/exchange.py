@@ -1,36 +1,121 @@
-"""One request and its answer, as the application sees them: ``receive`` and ``send``.
+"""One request and its answer: ``receive`` and ``send`` for the application, and how the answer is written.
 
     waiting --(start)--> begun --(first piece of the body)--> sent --(last piece)--> done
 
 The head is written with the first piece of the body, so that a small answer is one write. A client that
-leaves does not end the application's work, which may be half done: it is told by ``http.disconnect``, and
-what it sends is dropped.
+disconnects does not end the application's work, which may be half done: the application is told by
+``http.disconnect``, and what it sends is dropped.
+
+What always holds: a head is well formed (a header that contains another line is refused), and the client can
+tell where the body ends: by its length, by chunks, or, for HTTP/1.0, by the end of the connection.
 """
 
 import asyncio
+import json
 import logging
+from email.utils import formatdate
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from berth.serving.asgi import RESPONSE_START, Application, Headers, Message, Scope
-from berth.serving.heads import (
-    CHUNKED,
-    CLOSES,
-    KEEPS,
-    LAST_CHUNK,
-    UnfitAnswer,
-    has_body,
-    head_of,
-    told_length,
-    with_length,
-)
 from berth.serving.limits import FREE_BODY_BYTES, JOINED_BODY_BYTES_MAX
-
-if TYPE_CHECKING:
-    from berth.serving.connection import Connection
 
 _log = logging.getLogger(__name__)
 
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+LAST_CHUNK: Final = b"0\r\n\r\n"
+
+CLOSES: Final = b"connection: close\r\n"
+KEEPS: Final = b"connection: keep-alive\r\n"
+"""For HTTP/1.0, where closing is the default."""
+
+CHUNKED: Final = b"transfer-encoding: chunked\r\n"
+
 _DISCONNECT: Final = "http.disconnect"
+_WITHOUT_BODY: Final = frozenset((204, 304))
+_STATUS_AND_DATE_LINES: Final = 2
+_LENGTH: Final = b"\ncontent-length: "
+
+
+class UnfitAnswer(Exception):
+    """The application's answer cannot be written as HTTP. It is a bug of the application."""
+
+
+class StatusLines(dict[int, bytes]):
+    """By status, the first two lines of an answer: the status line and the date, made once a second."""
+
+    def __init__(self, now_s: float) -> None:
+        super().__init__()
+        self.set_time(now_s)
+
+    def set_time(self, now_s: float) -> None:
+        self._date = formatdate(now_s, usegmt=True).encode()
+        self.clear()
+
+    def __missing__(self, status: int) -> bytes:
+        lines = b"HTTP/1.1 %d %b\r\ndate: %b\r\n" % (status, _phrase(status).encode(), self._date)
+        self[status] = lines
+        return lines
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Unknown"
+
+
+def head_of(first_lines: bytes, headers: Headers) -> bytes:
+    """A head without the empty line at its end: more headers may follow."""
+    head = b"".join([first_lines, *[b"%b: %b\r\n" % pair for pair in headers]])
+    lines = len(headers) + _STATUS_AND_DATE_LINES
+    if head.count(b"\n") != lines or head.count(b"\r") != lines:
+        raise UnfitAnswer("a header holds a line break")
+    return head
+
+
+def with_length(head: bytes, status: int, body: bytes, to_head: bool) -> tuple[bytes, bytes]:
+    """The head and the body of a complete answer, with the length unless there can be no body.
+
+    The answer to HEAD is that to GET without its body, so it may have any length.
+    """
+    if status in _WITHOUT_BODY:
+        return head, b""
+    if b"%b%d\r\n" % (_LENGTH, len(body)) in head:
+        return head, b"" if to_head else body
+    if _LENGTH not in head:
+        return b"%bcontent-length: %d\r\n" % (head, len(body)), b"" if to_head else body
+    if to_head:
+        return head, b""
+    raise UnfitAnswer(f"the body has {len(body)} bytes, and content-length differs")
+
+
+def length_in(head: bytes) -> int | None:
+    """The length in a head, if it has one."""
+    _, found, behind = head.partition(_LENGTH)
+    return int(behind.partition(b"\r")[0]) if found else None
+
+
+def has_body(status: int) -> bool:
+    return status not in _WITHOUT_BODY
+
+
+def refusal(first_lines: bytes, status: int, detail: str) -> bytes:
+    """An answer of the server's own, in the shape that the API's errors have. The connection ends with it."""
+    error = {"status": status, "title": _phrase(status), "detail": detail}
+    body = json.dumps({"errors": [error]}).encode()
+    retry = b"retry-after: 1\r\n" if status == HTTPStatus.SERVICE_UNAVAILABLE else b""
+    return b"%bcontent-type: application/json\r\ncontent-length: %d\r\n%b%b\r\n%b" % (
+        first_lines,
+        len(body),
+        retry,
+        CLOSES,
+        body,
+    )
+
+
+if TYPE_CHECKING:
+    from berth.serving.connection import Connection
 
 
 class Exchange:
@@ -76,14 +161,14 @@ class Exchange:
         self._body_taken = False
         self._client_left = False
         self._chunked = False
-        # How much of a body of told length is to be sent in further pieces.
+        # How much of a body with a content-length is still to be sent.
         self._left: int | None = None
         self.keeps_alive = keeps_alive
         self.waiting: asyncio.Future[None] | None = None
         self.sent = False
         self.done = False
         self.gone = False
-        # Nobody else may have a hold of it.
+        # The event loop holds tasks weakly: this reference keeps the task alive.
         self.task: asyncio.Task[None] | None = None
 
     async def run(self, application: Application) -> None:
@@ -95,7 +180,7 @@ class Exchange:
             self._connection.shared.body_bytes -= self._counted_bytes
             self._connection.left(self)
 
-    # -- what the connection tells --------------------------------------------------------------
+    # -- what the connection reports --------------------------------------------------------------
 
     def add_body(self, piece: bytes, whole: bool) -> bool:
         """Take a piece of the body; False if there is no room for it beside those of other requests."""
@@ -118,12 +203,12 @@ class Exchange:
         return True
 
     def tell_disconnect(self) -> None:
-        """The client has left, by all we know. If it only stopped sending, it still gets its answer."""
+        """The client has stopped sending, and has probably gone. If not, it still gets its answer."""
         self._client_left = True
         self._wake()
 
     def leave(self) -> None:
-        """The client cannot get any more."""
+        """The client cannot get anything any more."""
         self.gone = True
         self.tell_disconnect()
 
@@ -194,7 +279,7 @@ class Exchange:
             connection.write(b"%b%b\r\n%b" % (head, self._persistence(), body))
 
     def _send_piece(self, body: bytes, more: bool) -> None:
-        """A piece of an answer whose end is not known yet, or told before it is there."""
+        """A piece of an answer whose end is not there yet."""
         text = b"" if self.sent else self._stream_head()
         if self._left is not None:
             self._left -= len(body)
@@ -215,7 +300,7 @@ class Exchange:
         head = self._head()
         if self._scope["method"] == "HEAD" or not has_body(self._status):
             return b"%b%b\r\n" % (head, self._persistence())
-        self._left = told_length(head)
+        self._left = length_in(head)
         if self._left is None:
             if self._is_old:
                 self.keeps_alive = False
@@ -228,7 +313,7 @@ class Exchange:
         return head_of(self._connection.shared.status_lines[self._status], self._headers)
 
     def _persistence(self) -> bytes:
-        """What is said of the connection: nothing if it goes on, as connections do."""
+        """The header about the connection: none if it stays open, which is the default."""
         self.keeps_alive = self.keeps_alive and self._connection.can_go_on()
         if not self.keeps_alive:
             return CLOSES

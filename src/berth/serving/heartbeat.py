@@ -1,8 +1,8 @@
 """A process's heartbeat: a number that it counts up, in memory that it shares with its parent.
 
-A process that hangs, is stopped or has deadlocked does not count any more, and its parent sees it; a process
-whose parent is gone sees that, too. Of an event loop it is the loop that counts: a thread would go on beside
-a loop that stands still.
+A process that hangs, is stopped or has deadlocked stops counting, and its parent notices; a process whose
+parent is gone notices that too. In a process with an event loop, the loop counts: a thread would go on beside
+a loop that hangs.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ BEAT_S: Final = 1.0
 LOOK_S: Final = 1.0
 """How often a parent looks."""
 _FIRST_S: Final = 60.0
-"""How long a child may take to its first heartbeat, at least: a program has to be read first."""
+"""How long a child may take to its first heartbeat, at least: it has to load the program first."""
 
 _COUNT: Final = struct.Struct("=Q")
 _VARIABLE: Final = "_BERTH_HEARTBEAT"
@@ -39,7 +39,7 @@ class Heartbeat:
 
     @classmethod
     def inherited(cls) -> "Heartbeat | None":
-        """What this program was started with, if whoever started it watches it."""
+        """The heartbeat that this program was started with, if its parent watches it."""
         told = os.environ.pop(_VARIABLE, None)
         if told is None:
             return None
@@ -49,7 +49,7 @@ class Heartbeat:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment of a program that is to find it."""
+        """The environment variables of a program that is to find it."""
         return {_VARIABLE: f"{self.file}:{self.parent}"}
 
     @property
@@ -67,7 +67,7 @@ class Heartbeat:
 
 
 class Watch:
-    """In the parent: tells whether a child hangs. It has to be asked every ``LOOK_S``.
+    """In the parent: whether a child hangs. It has to be asked every ``LOOK_S``.
 
     If the parent was stopped itself, or got no time, its child may not have had any either: between two looks
     at most twice the usual time counts.
@@ -79,7 +79,7 @@ class Watch:
         self.begin()
 
     def begin(self) -> None:
-        """The child is another one now."""
+        """Start over: the child has been replaced."""
         self._count = self._heartbeat.count
         self._limit_s = max(self._hung_after_s, _FIRST_S)
         self._silent_s = 0.0
@@ -100,8 +100,8 @@ class Watch:
 
 
 def beat_from_loop(heartbeat: Heartbeat, on_orphan: Callable[[], None]) -> None:
-    """Show that the running event loop runs, for as long as it does. ``on_orphan`` is called every time while
-    there is no parent any more."""
+    """Beat for as long as the running event loop runs. While the parent is gone, ``on_orphan`` is called at
+    every beat."""
     heartbeat.beat()
     if heartbeat.is_orphan:
         on_orphan()
@@ -109,7 +109,7 @@ def beat_from_loop(heartbeat: Heartbeat, on_orphan: Callable[[], None]) -> None:
 
 
 def _shared_file() -> int:
-    """A file without a name, which no disk has to write where there is such a thing."""
+    """A file without a name; in memory where the system can."""
     if sys.platform == "linux":
         file = os.memfd_create("heartbeat")
     else:

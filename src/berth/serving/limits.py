@@ -1,7 +1,7 @@
-"""How much of anything clients may ask for. ``Limits`` are the operator's to set; the others protect the
-process and are no settings: a client that keeps to HTTP does not come near them.
+"""How much of anything clients may ask for. ``Limits`` are set by the operator; the others protect the
+process and are not settings: a well-behaved client stays far below them.
 
-Seconds are counted by one sweep over all connections each second, so they are kept to within a second.
+One sweep over all connections each second enforces the times, so they are accurate to a second.
 """
 
 from typing import Final, NamedTuple
@@ -14,7 +14,7 @@ class Limits(NamedTuple):
     """When all are taken, an idle one makes room; when none is idle, the new one is answered 503."""
 
     connections_per_peer: int = 1024
-    """From one address; 0: no limit. Those of this machine have none: a proxy on it speaks for everybody."""
+    """From one address; 0: no limit. Addresses of this machine have none: a proxy on it has many clients."""
 
     bodies_bytes: int = 64 << 20
     """For the bodies of all requests in progress, as far as each is larger than FREE_BODY_BYTES."""
@@ -37,12 +37,12 @@ UNTAKEN_BODY_BYTES_MAX: Final = 256 << 10
 """More of a body than this is not read from the socket until the application has taken some."""
 
 UNREAD_BODY_BYTES_MAX: Final = 64 << 10
-"""What may still come of a body that the application did not want, so that the connection can be kept. To
-wait for more than this costs more than a new connection."""
+"""How much may be left of a body that the application did not read, so that the connection is kept. To wait
+for more than this costs more than a new connection."""
 
 CHUNK_FRAMING_BYTES_MAX: Final = 64 << 10
 """By how much the lines between chunks may exceed what is in the chunks, and how long trailers may be. Every
-chunk costs about the same, however small: many tiny ones would be cheap to send and dear to read."""
+chunk costs about the same, however small: many tiny ones would be cheap to send and expensive to read."""
 
 JOINED_BODY_BYTES_MAX: Final = 32 << 10
 """Up to here, copying a body behind its head is cheaper than handing the kernel two pieces."""
@@ -52,7 +52,7 @@ FREE_BODY_BYTES: Final = 16 << 10
 All connections together can hold this many bytes beyond the budget."""
 
 REFUSALS_MAX: Final = 256
-"""Connections beyond the limit that are being told so. Beyond that they are dropped without a word."""
+"""Connections beyond the limit that are answered 503. More than that are dropped without an answer."""
 
 OTHER_FILES: Final = 128
 """File descriptors that a worker needs for anything but connections."""
@@ -61,7 +61,7 @@ CONNECTIONS_LEAST: Final = 16
 """A worker that has files for fewer connections than this does not start."""
 
 STOP_GRACE_S: Final = 5
-"""Behind the time for requests in progress: for the application to shut down."""
+"""After the time for requests in progress: for the application to shut down."""
 
 ORPHAN_DRAIN_S: Final = 3
 """For requests in progress when the parent process is gone: whoever restarts it needs the database soon."""
@@ -73,22 +73,22 @@ IDLE_S: Final = 75
 """Between two requests."""
 
 BODY_S: Final = 30
-"""Without a byte of a body that the application waits for. Also what any body may take in all, as far as it
-has not earned more by coming."""
+"""Without a byte of a body that the application waits for. Also how long a whole body may take, plus a second
+for every BODY_BYTES_PER_S that have arrived."""
 
 STALLED_BODY_S: Final = 5
 """Without a byte of a body: from then on the connection makes room for others when all are taken."""
 
 BODY_BYTES_PER_S: Final = 16 << 10
-"""For so much of a body that has come, it may take a second more in all. The slowest of links are faster;
-without a least rate a client could hold a connection without end, with a byte now and then."""
+"""The lowest rate at which a body may arrive. The slowest links are faster; without a lowest rate a client
+could hold a connection forever with a byte now and then."""
 
 UNWANTED_BODY_S: Final = 5
-"""For all that is still to come of a body after its answer. It is awaited only to keep the connection, which
-is not worth more."""
+"""For the rest of a body after its request was answered. It is read only to keep the connection, which is not
+worth more."""
 
 WRITE_S: Final = 60
-"""Without a byte of an answer taken by the client."""
+"""Without the client reading a byte of its answer."""
 
 LINGER_S: Final = 2
-"""For a client to take an answer that was given before its request had been read to the end."""
+"""For a client to read an answer that was sent before its request had arrived whole."""

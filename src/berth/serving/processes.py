@@ -4,10 +4,10 @@
     the server:  running --(SIGTERM, SIGINT)--> stopping --(all have ended, or were killed)--> status 0
                      \\--(a worker ends by itself, or dies too often)--> stopping --> status 1
 
-A worker that hangs or is killed is an accident: it is replaced while the others serve. A worker that ends by
-itself, with a status, has a reason that a restart would meet again: the server ends, and whoever started
-Berth decides. Why is told in docs/decisions/018-workers-are-replaced.md. Workers are forked, so what was made
-before (a pipe, a setting) is theirs too.
+A worker that hangs or is killed is an accident: it is replaced while the others serve. A worker that exits
+by itself, with a status, has a reason that a restart would meet again: the server stops, and whoever started
+it decides (docs/decisions/018-workers-are-replaced.md). Workers are forked, so what was made before the fork
+(a pipe, a setting) is theirs too.
 """
 
 import ctypes
@@ -31,16 +31,15 @@ _PR_SET_PDEATHSIG: Final = 1
 _PAUSE_FIRST_S: Final = 0.5
 _PAUSE_LONGEST_S: Final = 8.0
 _STEADY_S: Final = 60.0
-"""After so long the deaths before are forgotten."""
+"""A worker that has run for so long starts over with its count of deaths."""
 _DEATHS_MAX: Final = 6
-"""A worker that dies more often than this, one soon after the other, ends the server."""
+"""A worker that dies more often than this in quick succession stops the server."""
 
 _log = logging.getLogger(__name__)
 
 
 Work = Callable[[int, Heartbeat], int]
-"""What a worker does: given its number, from 1 on, and what it shows that it is alive with, its exit
-status."""
+"""What a worker runs, given its number, from 1 on, and its heartbeat; it returns the exit status."""
 
 
 def run_workers(
@@ -59,9 +58,9 @@ def run_workers(
         workers = [_Worker(number, work, signals, hung_after_s) for number in range(1, count + 1)]
         for worker in workers:
             worker.start()
-        fallen = _watch(workers, signals, on_death, heartbeat)
-        if fallen is not None and not signals.told_to_stop:
-            _log.error("%s; the server stops", fallen)
+        death = _watch(workers, signals, on_death, heartbeat)
+        if death is not None and not signals.told_to_stop:
+            _log.error("%s; the server stops", death)
         _stop(workers, limits.drain_s + STOP_GRACE_S)
     return 0 if signals.told_to_stop else 1
 
@@ -72,7 +71,8 @@ def _watch(
     on_death: Callable[[int], None],
     heartbeat: Heartbeat | None,
 ) -> str | None:
-    """Watch and replace workers until there is a signal to stop, or one cannot be replaced: what happened."""
+    """Watch and replace workers until there is a signal to stop (None), or one cannot be replaced: how it
+    died."""
     while not signals.told_to_stop:
         if heartbeat is not None:
             heartbeat.beat()
@@ -112,9 +112,9 @@ def _stop(workers: Sequence["_Worker"], within_s: float) -> None:
 
 
 class _Worker:
-    """A worker and those that took its place, one after the other.
+    """One worker and its replacements.
 
-    ``process`` is None while a replacement waits for its time.
+    ``process`` is None while a replacement is pending.
     """
 
     def __init__(self, number: int, work: Work, signals: "_Signals", hung_after_s: float) -> None:
@@ -123,11 +123,11 @@ class _Worker:
         self._number = number
         self._work = work
         self._signals = signals
-        self._heartbeat = Heartbeat()
-        self._watch = Watch(self._heartbeat, hung_after_s)
+        self._on_signaltbeat = Heartbeat()
+        self._watch = Watch(self._on_signaltbeat, hung_after_s)
         self._started_s = 0.0
         self._due_s = 0.0
-        # Since the last one that lived for long.
+        # In quick succession: a worker that ran for _STEADY_S starts over.
         self._deaths = 0
 
     @property
@@ -144,10 +144,10 @@ class _Worker:
         self._watch.begin()
         process = multiprocessing.get_context("fork").Process(
             target=_work,
-            args=(self._work, self._number, self._signals, self._heartbeat),
+            args=(self._work, self._number, self._signals, self._on_signaltbeat),
             name=f"worker {self._number}",
         )
-        with _held_back():
+        with _block_signals():
             process.start()
         self.process, self.pid = process, process.pid or 0
 
@@ -157,18 +157,18 @@ class _Worker:
         try:
             self.start()
         except OSError as failure:
-            # There is no memory for it now, which may be why the one before was killed. The others serve on.
+            # Out of memory, perhaps, which may be why the last one was killed. The others go on serving.
             self._due_s = now_s + _PAUSE_LONGEST_S
             _log.error(
                 "worker %d: cannot start, retrying in %g s: %s", self._number, _PAUSE_LONGEST_S, failure
             )
 
     def look(self) -> str | None:
-        """See whether it lives; if not, how it died."""
+        """How the worker died, if it did. One that hangs is killed."""
         process = self.process
         assert process is not None, "only a process can be looked at"
         if process.exitcode is not None:
-            return f"{process.name} ended ({_ending(process)})"
+            return f"{process.name} ended ({describe_exit(process.exitcode)})"
         if not self._watch.is_hung():
             return None
         process.kill()
@@ -177,8 +177,8 @@ class _Worker:
 
     @property
     def is_replaceable(self) -> bool:
-        """Of one that has died: whether another may take its place. The first one of its number has to have
-        been killed: one that ends by itself would end again."""
+        """Whether a worker that has died is replaced. One that exits by itself would do so again, unless it
+        replaces one that was killed: then what killed that one may still last."""
         assert self.process is not None, "only a process can have died"
         if time.monotonic() - self._started_s > _STEADY_S:
             self._deaths = 0
@@ -186,21 +186,22 @@ class _Worker:
         return self._deaths < _DEATHS_MAX and (was_killed or self._deaths > 0)
 
     def replace(self, now_s: float) -> float:
-        """Have another one take its place after a pause: how long that is."""
+        """Schedule a replacement; the pause until then."""
         self.process = None
+        # Not runtime.backoff: the server knows nothing of Berth, and the import contracts keep it so.
         pause_s: float = min(_PAUSE_FIRST_S * 2**self._deaths, _PAUSE_LONGEST_S)
         self._deaths += 1
         self._due_s = now_s + pause_s
         return pause_s
 
 
-def _ending(worker: BaseProcess) -> str:
-    code = worker.exitcode or 0
-    return f"status {code}" if code >= 0 else signal.Signals(-code).name
+def describe_exit(status: int) -> str:
+    """How a process has ended, by its exit status or the signal that ended it."""
+    return f"status {status}" if status >= 0 else signal.Signals(-status).name
 
 
 class _Signals:
-    """Hears signals to stop, and wakes whoever waits for its socket."""
+    """Handles signals to stop: sets ``told_to_stop``, and makes ``socket`` readable."""
 
     def __init__(self) -> None:
         self.told_to_stop = False
@@ -210,7 +211,7 @@ class _Signals:
     def __enter__(self) -> "_Signals":
         self._waking.setblocking(False)
         for number in STOP_SIGNALS:
-            self._before[number] = signal.signal(number, self._hear)
+            self._before[number] = signal.signal(number, self._on_signal)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -222,14 +223,14 @@ class _Signals:
         self.socket.close()
         self._waking.close()
 
-    def _hear(self, *_: object) -> None:
+    def _on_signal(self, *_: object) -> None:
         self.told_to_stop = True
         self._waking.send(b"!")
 
 
 @contextmanager
-def _held_back() -> Iterator[None]:
-    """Signals to stop wait. What is forked meanwhile has them wait too, until it can hear them."""
+def _block_signals() -> Iterator[None]:
+    """Block signals to stop. A process that is forked meanwhile has them blocked until it can handle them."""
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         yield
@@ -250,7 +251,7 @@ def _work(work: Work, number: int, signals: _Signals, heartbeat: Heartbeat) -> N
 
 
 def _end_with_parent(heartbeat: Heartbeat) -> None:
-    """Stop this worker when the parent is gone, even if killed: nobody could stop it otherwise."""
+    """Stop this worker when the parent is gone, even if it was killed: nothing else would stop it."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if heartbeat.is_orphan:

@@ -33,11 +33,11 @@ _BREAKS: Final = b"\r\n"
 _METHODS: Final = {
     name.encode(): name for name in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 }
-"""llhttp knows more and gives some of them a meaning; to us those are names like any other."""
+"""llhttp knows more methods and treats some of them specially; here those are names like any other."""
 
 _STAND_IN: Final = b"PUT"
-"""What llhttp is shown in the place of a method that is not among these. It refuses those it does not know;
-which methods there are is for the application to say."""
+"""What llhttp is given instead of a method that is not among these: it refuses methods that it does not know,
+and which methods there are is for the application to decide."""
 
 _TOKEN: Final = re.compile(rb"[!#$%%&'*+\-.^_`|~0-9A-Za-z]{1,%d}" % METHOD_BYTES_MAX)
 _UPGRADE: Final = re.compile(rb"\r\nupgrade:[^\r\n]*", re.IGNORECASE)
@@ -117,7 +117,7 @@ class RequestReader:
         partial = self._partial
         if partial is None:
             if data[0] in _BREAKS:
-                # Some clients end a body with a line of its own. It is not part of anything.
+                # Some clients send an extra line break after a body. It is not part of a request.
                 data = data.lstrip(_BREAKS)
                 if not data:
                     return None
@@ -181,8 +181,8 @@ class RequestReader:
         try:
             self._parser.feed_data(head)
         except HttpParserUpgrade:
-            # We speak nothing else, and may go on as if we had not been asked. llhttp took what follows for
-            # that other protocol, a body too; without the line it sees the request that it is.
+            # An upgrade may be ignored, and we support none. But llhttp took what follows, a body included,
+            # for the other protocol; without the header it reads the request as what it is.
             self._headers.clear()
             self.complete = False
             self._parser = HttpRequestParser(self)
@@ -191,7 +191,7 @@ class RequestReader:
             raise _malformed(error) from error
 
     def _expect_body(self, all_headers: Headers) -> None:
-        """Learn how the body ends. llhttp has seen to it that there is one length, or none and chunks."""
+        """Find out how the body ends. llhttp has made sure that there is either one length, or chunks."""
         headers = dict(all_headers)
         self.expects_continue = headers.get(b"expect", b"").lower() == b"100-continue" and not self.is_old
         length = headers.get(b"content-length")
@@ -210,7 +210,7 @@ class RequestReader:
         self._chunk_left = 0
         self._has_last_chunk = False
         self._framing_bytes = 0
-        # Trailers are headers to llhttp. They go where nobody looks.
+        # llhttp reports trailers as headers. They go into a list that is not read.
         self._headers = []
 
     # -- a body ---------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ class RequestReader:
         try:
             end = self._end_of_chunks(self._tail + data)
         except Refused:
-            # What llhttp has to say comes first: it may have said it of fewer bytes.
+            # llhttp's error comes first: it may have found it in fewer bytes.
             self._parser.feed_data(data)
             raise
         if end is None:
@@ -257,7 +257,7 @@ class RequestReader:
             raise Refused(400, _UNCLEAR_CHUNKS)
 
     def _end_of_chunks(self, text: bytes) -> int | None:
-        """Where the body ends, if it does: from chunk to chunk, without a look at what is in them."""
+        """Where the body ends, if it does: from chunk to chunk, without reading their content."""
         at = 0
         size = len(text)
         framing_bytes = self._framing_bytes
@@ -309,7 +309,7 @@ class RequestReader:
         self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        # Later it would have forgotten.
+        # llhttp does not know it any more when the message is complete.
         self.keeps_alive = self._parser.should_keep_alive()
 
     def on_body(self, piece: bytes) -> None:
@@ -319,7 +319,7 @@ class RequestReader:
         self.complete = True
 
     def forget(self) -> None:
-        """Let go of the parser, which has a hold of this reader: neither would be freed at once."""
+        """Drop the parser, which refers to this reader: in a cycle neither would be freed at once."""
         del self._parser
 
 
@@ -332,7 +332,7 @@ def _refuse_framing(framing_bytes: int) -> None:
 
 
 def _refuse_early(partial: bytes | bytearray, seen: int) -> None:
-    """Refuse what cannot become a request: whoever sent it may wait for an answer, and send no empty line."""
+    """Refuse what cannot become a request: its sender may wait for an answer, and send no empty line."""
     _refuse_long(partial)
     if not _TOKEN.match(partial):
         raise Refused(400, _NO_METHOD)
@@ -388,7 +388,7 @@ def _malformed(error: HttpParserError) -> Refused:
 def _split(url: bytes) -> tuple[str, bytes]:
     """The path, decoded, and the query as it is."""
     if url[:1] != b"/" and url != b"*":
-        # As a proxy would be asked: http://host/path.
+        # The form that is sent to proxies: http://host/path.
         try:
             parsed = parse_url(url)
         except HttpParserError as error:

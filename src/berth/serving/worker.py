@@ -1,35 +1,77 @@
-"""The life of one worker process.
+"""The life of one worker process, and the address that it listens on.
 
     startup --> listening --(SIGTERM, SIGINT)--> draining --> shutdown --> exit 0
         \\--(fails)--> exit 1       a stop that comes during the startup ends it there, with 0
 
-Signals to stop are held back from the fork until there is a loop that hears them: none is lost.
+Signals to stop are blocked from the fork until there is an event loop that handles them: none is lost.
 
-A worker ends by its own deadlines: draining has one, and behind it an alarm ends the process whatever it
-does. The parent has the same in mind, but it may be gone; then there is less time, because whoever restarts
-the server waits for what this one holds.
+A worker ends by its own deadlines: draining has one, and after it an alarm ends the process in any case. The
+parent enforces the same, but the parent may be gone. Then there is less time, because whoever restarts the
+server waits for what this worker holds.
+
+Each worker listens with a socket of its own, and the kernel spreads new connections over them. Such sockets
+share their port with any process that asks to share it, another Berth included; so the parent first binds one
+that does not.
 """
 
 import asyncio
 import contextlib
 import logging
 import signal
+import socket
 from collections.abc import Callable
 from types import FrameType
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import uvloop
 
-from berth.serving.asgi import Application
+from berth.serving.asgi import Application, Lifespan, StartupFailed
 from berth.serving.connections import Connections
 from berth.serving.heartbeat import Heartbeat, beat_from_loop
-from berth.serving.lifespan import Lifespan, StartupFailed
 from berth.serving.limits import ORPHAN_DRAIN_S, STOP_GRACE_S, Limits
-from berth.serving.listening import BACKLOG, Address, CannotListen, listener
+
+_BACKLOG: Final = 1024
 
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 _log = logging.getLogger(__name__)
+
+
+class CannotListen(Exception):
+    """The address cannot be used; the message says why."""
+
+
+class Address(NamedTuple):
+    """An address in numbers, as its family spells it."""
+
+    family: socket.AddressFamily
+    spelled: Any
+
+
+def free_address(host: str, port: int) -> Address:
+    """The address to listen on; CannotListen if there is none, or another process listens there."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, spelled = found[0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(spelled)
+    except OSError as error:
+        raise CannotListen(error.strerror) from error
+    return Address(family, spelled)
+
+
+def _listener(address: Address) -> socket.socket:
+    """A socket that shares the address with those of the other workers. It does not listen yet."""
+    sock = socket.socket(address.family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock.bind(address.spelled)
+    except OSError as error:
+        sock.close()
+        raise CannotListen(error.strerror) from error
+    return sock
 
 
 def serve_until_stopped(
@@ -38,7 +80,7 @@ def serve_until_stopped(
     limits: Limits | None = None,
     heartbeat: Heartbeat | None = None,
 ) -> int:
-    """Serve in this process until told to stop; the exit status. One that is watched shows its heartbeat."""
+    """Serve in this process until told to stop; the exit status. A given ``heartbeat`` is kept beating."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             runner.run(_live(application, address, limits or Limits(), heartbeat))
@@ -55,14 +97,14 @@ async def _live(
     application: Application, address: Address, limits: Limits, heartbeat: Heartbeat | None
 ) -> None:
     def drain_s() -> float:
-        """The time that there is for requests in progress."""
+        """How long requests in progress may still take."""
         is_orphan = heartbeat is not None and heartbeat.is_orphan
         return min(limits.drain_s, ORPHAN_DRAIN_S) if is_orphan else limits.drain_s
 
     stop = _stop_event(drain_s)
 
     def stop_here() -> None:
-        """Not every kernel sends a signal when the parent is gone, and an application may end by itself."""
+        """For a kernel that sends no signal when the parent is gone, and an application that asks to stop."""
         if not stop.is_set():
             _end_within(drain_s())
             stop.set()
@@ -88,7 +130,7 @@ async def _serve(
 ) -> None:
     loop = asyncio.get_running_loop()
     connections = Connections(application, loop, limits)
-    server = await loop.create_server(connections.make, sock=listener(address), backlog=BACKLOG)
+    server = await loop.create_server(connections.make, sock=_listener(address), backlog=_BACKLOG)
     await stop.wait()
     server.close()
     lifespan.drain()
@@ -101,19 +143,19 @@ def _end_within(drain_s: float) -> None:
 
 
 def _stop_event(drain_s: Callable[[], float]) -> asyncio.Event:
-    """Set when this process is told to stop, or was since it was forked. From then on the process has so much
-    time, and then some to shut down; the kernel ends it if it has not ended by then."""
+    """Set when this process is told to stop, or was since it was forked. From then on the process has
+    ``drain_s()`` for requests in progress and STOP_GRACE_S to shut down; then the kernel ends it."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
 
-    def tell(number: int, frame: FrameType | None) -> None:
+    def on_signal(number: int, frame: FrameType | None) -> None:
         _end_within(drain_s())
-        # A worker whose startup has failed may be told to stop when its loop is closed already.
+        # The loop is closed already if the startup has failed.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(stop.set)
 
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     for number in STOP_SIGNALS:
-        signal.signal(number, tell)
+        signal.signal(number, on_signal)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     return stop

@@ -30,10 +30,9 @@ from berth.model.events import (
     ResourceClassChanged,
 )
 from berth.model.groups import HOST, Group
-from berth.model.placement import Holdings, Inventory
+from berth.model.placement import STANDARD_CLASSES, Holdings, Inventory
 from berth.model.saga_runs import SagaRun
 from berth.model.servers import Server
-from berth.model.vocabulary import STANDARD_CLASSES
 
 FINISHED: Final = ("done", "failed")
 _NOTHING: Final[Any] = None

@@ -29,15 +29,15 @@ from berth.engine import Engine, Unavailable
 from berth.engine.engine import Observer
 from berth.journal import JournalError
 from berth.main import Composition, compose, make_engine
-from berth.model.batches import Origin
 from berth.model.commands import Enact
+from berth.model.events import Origin
 from berth.model.quotas import RESOURCES
 from berth.model.rejections import Rejection
 from berth.model.saga_runs import Outbox, SagaRun
 from berth.model.servers import ConflictPolicy, Host, Server
 from berth.runtime.settings import Settings
 from berth.sagas.proposals import Context
-from berth.scheduler.options import scheduler_options
+from berth.scheduler.plugins import scheduler_options
 from berth.sim.database import Database, SimCalls
 from berth.sim.faults import FaultyDriver, StepFaults
 from berth.sim.network import FINE, Network
@@ -299,7 +299,7 @@ class SimCloud:
             placed = msgspec.structs.replace(host, cell=names[number % cells], aggregates=in_racks)
             self.hosts[host.name] = HostPart(self, placed)
         self.faults = StepFaults(self)
-        self.scheduler = scheduler_options()
+        self.scheduler = scheduler_options(self.settings.scheduler_filters, self.settings.scheduler_weighers)
         self.outside = self.world.process("outside")
         """Where users and operators are."""
         self.ids = self.outside.ids

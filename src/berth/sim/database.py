@@ -25,7 +25,7 @@ from berth.engine.journal_thread import NoAnswer
 from berth.journal import Journal, JournalFailure, JournalRow, NotWritten
 from berth.journal.database import Dialect
 from berth.journal.sqlite import meaning_of
-from berth.model.batches import Batch
+from berth.model.events import Batch
 from berth.sim.world import Process, World
 
 T = TypeVar("T")

@@ -25,8 +25,7 @@ from berth.agent.drivers.behaviour import Behaviours
 from berth.agent.drivers.sim import Disk, SimDriver
 from berth.cell.protocol import REPORT, AgentCommand
 from berth.journal import JournalRow
-from berth.model.batches import Batch
-from berth.model.events import RecordChanged
+from berth.model.events import Batch, RecordChanged
 from berth.model.saga_runs import Phase, SagaRun
 from berth.sagas.runner import AgentTask, Skip, is_finished, task_of
 from berth.sim.database import Trouble

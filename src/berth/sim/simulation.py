@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from berth.journal import JournalRow
 from berth.journal.body import decode_entries
-from berth.model.batches import Batch
+from berth.model.events import Batch
 from berth.sim.audit import Ledger, Runs
 from berth.sim.cloud import SimCloud
 from berth.sim.loop import StandsStill, VirtualLoop

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from berth.model.events import Named
 from berth.model.ids import ClassId, Row
-from berth.model.placement import AMOUNT_MAX, Inventory
-from berth.model.vocabulary import FIRST_CUSTOM_CLASS, STANDARD_CLASSES
+from berth.model.placement import AMOUNT_MAX, FIRST_CUSTOM_CLASS, STANDARD_CLASSES, Inventory
 
 _FREE_MAX: Final = 2**62
 """A capacity beyond this, either way (a vast allocation ratio), is kept as this: no sum of amounts comes

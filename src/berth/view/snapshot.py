@@ -71,7 +71,7 @@ class _Providers(msgspec.Struct, frozen=True, array_like=True, tag="providers"):
     providers: tuple[_Provider, ...]
 
 
-class _Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class _SavedConsumer(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A consumer; numbers stand for the texts and amounts of its part, rows for providers."""
 
     id: ConsumerId
@@ -88,10 +88,10 @@ class _Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class _Consumers(msgspec.Struct, frozen=True, array_like=True, tag="consumers"):
     texts: tuple[str, ...]
     amounts: tuple[Amounts, ...]
-    consumers: tuple[_Held, ...]
+    consumers: tuple[_SavedConsumer, ...]
 
 
-class _Facts(msgspec.Struct, frozen=True, array_like=True, tag="facts"):
+class _ViewFacts(msgspec.Struct, frozen=True, array_like=True, tag="facts"):
     """What is known beside Placement's own: labels, hosts and groups."""
 
     labels: tuple[tuple[AggregateId, Label], ...]
@@ -104,7 +104,7 @@ class _Records(msgspec.Struct, frozen=True, array_like=True, tag="records"):
     records: tuple[AnyRecord, ...]
 
 
-_Part = _Facts | _Records | _Vocabulary | _Providers | _Consumers
+_Part = _ViewFacts | _Records | _Vocabulary | _Providers | _Consumers
 
 
 # -- writing ------------------------------------------------------------------------------------
@@ -128,9 +128,9 @@ def dump(view: View) -> Iterator[bytes]:
         yield encode(_Records(tuple(some)))
 
 
-def _facts(view: View) -> _Facts:
+def _facts(view: View) -> _ViewFacts:
     groups = view.groups
-    return _Facts(
+    return _ViewFacts(
         tuple(groups.labels.items()),
         tuple(view.hosts.items()),
         tuple((id, record.group) for id, record in groups.records.items()),
@@ -156,9 +156,9 @@ def _consumers(view: View, ids: list[ConsumerId]) -> _Consumers:
     texts: dict[str, int] = {}
     amounts: dict[Amounts, int] = {}
 
-    def consumer(id: ConsumerId, record: ConsumerRecord) -> _Held:
+    def consumer(id: ConsumerId, record: ConsumerRecord) -> _SavedConsumer:
         it = record.consumer
-        return _Held(
+        return _SavedConsumer(
             id,
             it.generation,
             texts.setdefault(it.project, len(texts)),
@@ -200,7 +200,7 @@ def load(parts: Iterable[bytes]) -> View:
                     _load_provider(view, provider)
             case _Consumers():
                 _load_consumers(view, part)
-            case _Facts():
+            case _ViewFacts():
                 _load_facts(view, part)
             case _Records():
                 for record in part.records:
@@ -217,7 +217,7 @@ def _load_vocabulary(view: View, part: _Vocabulary) -> None:
         view.apply(TraitChanged(name, None, created_at_s))
 
 
-def _load_facts(view: View, part: _Facts) -> None:
+def _load_facts(view: View, part: _ViewFacts) -> None:
     for aggregate, label in part.labels:
         view.apply(AggregateLabelled(aggregate, None, label))
     for provider, status in part.hosts:

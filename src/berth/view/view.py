@@ -41,8 +41,15 @@ from berth.model.events import (
     inverse,
 )
 from berth.model.ids import AggregateId, ConsumerId, Index, ProviderId, Row
-from berth.model.placement import HEALTHY, Amounts, Consumer, Holdings, HostStatus
-from berth.model.vocabulary import SHARES_VIA_AGGREGATE, STANDARD_TRAITS
+from berth.model.placement import (
+    HEALTHY,
+    SHARES_VIA_AGGREGATE,
+    STANDARD_TRAITS,
+    Amounts,
+    Consumer,
+    Holdings,
+    HostStatus,
+)
 from berth.view.consumers import ConsumerIndex, ConsumerRecord, UsageTotals
 from berth.view.groups import Groups, hosts_of
 from berth.view.provider import ProviderRecord

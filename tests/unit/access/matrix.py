@@ -6,6 +6,7 @@ Routes are read off the route tables; what stands for their variable parts, and 
 route for which something is missing here fails the test by name.
 """
 
+import asyncio
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -18,16 +19,14 @@ from berth.api.compute.api import ROUTES as COMPUTE
 from berth.api.identity.api import IdentityApi
 from berth.api.image.api import ROUTES as IMAGE
 from berth.api.kernel.auth.caller import Caller, with_implied
-from berth.api.kernel.auth.issued import Grant
-from berth.api.kernel.auth.tokens import TokenEntry, Tokens
+from berth.api.kernel.auth.tokens import Grant, TokenEntry, Tokens
 from berth.api.kernel.router import Route
 from berth.api.native.routes import PREFIX as NATIVE_PREFIX
 from berth.api.native.routes import ROUTES as NATIVE
 from berth.api.placement.routes import ROUTES as PLACEMENT
-from berth.model.batches import Origin
 from berth.model.clusters import Cluster, Node, NodeGroup
 from berth.model.commands import CreateGroup, Enact
-from berth.model.events import AnyRecord, RecordChanged
+from berth.model.events import AnyRecord, Origin, RecordChanged
 from berth.model.groups import HOST, Group
 from berth.model.ids import GroupId
 from berth.model.servers import Action, ActionEvent, Aggregate, Flavor, Host, Image, Migration, Place, Server
@@ -441,14 +440,11 @@ class Blue(RegionWorld):
         await self.start()
 
 
-def measure(path: Path) -> dict[Asked, list[int]]:
+async def measure(path: Path) -> dict[Asked, list[int]]:
     """What every caller gets at every route."""
-
-    async def story(region: Blue) -> dict[Asked, list[int]]:
+    async with Blue(path).running() as region:
         await region.fill()
         return {asked: await region.statuses(asked) for asked in rows(region)}
-
-    return Blue(path).run(story)
 
 
 def table(measured: Mapping[Asked, list[int]]) -> str:
@@ -477,4 +473,4 @@ def _cell(status: int) -> str:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        EXPECTED.write_text(table(measure(Path(folder))))
+        EXPECTED.write_text(table(asyncio.run(measure(Path(folder)))))

@@ -13,11 +13,12 @@ Measured = dict[Asked, list[int]]
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
-    return measure(tmp_path_factory.mktemp("blue"))
+async def measured(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    """``anyio_backend`` is what lets tests that are no coroutines have it."""
+    return await measure(tmp_path_factory.mktemp("blue"))
 
 
-def test_the_table(measured: Measured) -> None:
+def test_the_table_is_as_expected(measured: Measured) -> None:
     """If this is a change that is meant: python -m tests.unit.access.matrix, and review the diff."""
     assert table(measured).splitlines() == EXPECTED.read_text().splitlines()
 
@@ -33,7 +34,7 @@ def test_the_table(measured: Measured) -> None:
         ("system-admin", 403),
     ],
 )
-def test_those_who_get_nothing(measured: Measured, caller: str, status: int) -> None:
+def test_callers_without_a_role_get_nothing(measured: Measured, caller: str, status: int) -> None:
     """Whatever the table says."""
     place = CALLERS.index(caller)
     assert {statuses[place] for asked, statuses in measured.items() if asked.rule is not None} == {status}

@@ -15,7 +15,7 @@ from berth.model.quotas import amounts_of
 from berth.model.servers import Flavor, Server
 from berth.view import View
 from tests.unit.native.clusters import CLUSTERS, fleet, kept
-from tests.worlds import AVX, CIRROS, HUGE, Answer, RegionWorld, uuid_of
+from tests.worlds import AVX, CIRROS, HUGE, HttpAnswer, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -53,7 +53,7 @@ class Ann:
         self.region = region
         self.rng = rng
 
-    async def ask(self, method: str, path: str, body: object = None) -> Answer:
+    async def ask(self, method: str, path: str, body: object = None) -> HttpAnswer:
         if path.startswith(CLUSTERS):
             answer = await self.region.ask(method, path, body, token=ANN, headers=MEMBER)
         else:

@@ -25,27 +25,27 @@ FULL = {"disk_format": "raw", "container_format": "bare"}
 
 
 @pytest.mark.parametrize("path", LISTS)
-async def test_an_administrator_of_the_system_is_not_one_of_the_projects(tmp_path: Path, path: str) -> None:
-    async with RegionWorld(tmp_path).running() as region:
-        headers = {"openstack-system-scope": "all", "openstack-api-version": "compute 2.94"}
-        answer = await region.ask("GET", f"/compute/v2.1{path}", headers=headers)
-        assert answer.status == 403
+async def test_an_administrator_of_the_system_is_not_one_of_the_projects(
+    region: RegionWorld, path: str
+) -> None:
+    headers = {"openstack-system-scope": "all", "openstack-api-version": "compute 2.94"}
+    answer = await region.ask("GET", f"/compute/v2.1{path}", headers=headers)
+    assert answer.status == 403
 
 
 @pytest.mark.parametrize("roles", ["reader", "auditor", "", "service"])
-async def test_images_are_written_by_members(tmp_path: Path, roles: str) -> None:
-    async with RegionWorld(tmp_path).running() as region:
-        made = await region.ask("POST", "/image/v2/images", {"name": "x"} | FULL, token="ann:blue")
-        path = f"/image/v2/images/{made.json['id']}"
+async def test_images_are_written_by_members(region: RegionWorld, roles: str) -> None:
+    made = await region.ask("POST", "/image/v2/images", {"name": "x"} | FULL, token="ann:blue")
+    path = f"/image/v2/images/{made.json['id']}"
 
-        async def status(method: str, path: str, body: object = None) -> int:
-            headers = {"x-roles": roles}
-            return (await region.ask(method, path, body, token="bob:blue", headers=headers)).status
+    async def status(method: str, path: str, body: object = None) -> int:
+        headers = {"x-roles": roles}
+        return (await region.ask(method, path, body, token="bob:blue", headers=headers)).status
 
-        assert await status("POST", "/image/v2/images", {"name": "y"}) == 403
-        assert await status("PUT", f"{path}/tags/red") == 403
-        assert await status("PUT", f"{path}/file", "content") == 403
-        assert await status("DELETE", path) == 403
+    assert await status("POST", "/image/v2/images", {"name": "y"}) == 403
+    assert await status("PUT", f"{path}/tags/red") == 403
+    assert await status("PUT", f"{path}/file", "content") == 403
+    assert await status("DELETE", path) == 403
 
 
 async def test_an_entry_of_the_tokens_file_without_roles_gets_nothing(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """What a member can find out about other projects' servers, about hosts and about the fleet: nothing."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,7 +8,7 @@ import pytest
 
 from berth.model.servers import Fault
 from tests.unit.native.clusters import CLUSTERS, created, kept, shown
-from tests.worlds import CIRROS, HUGE, LARGE, Answer, RegionWorld, uuid_of
+from tests.worlds import CIRROS, HUGE, LARGE, HttpAnswer, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -17,13 +16,7 @@ ANN, BOB = "ann:blue", "bob:red"
 FLEET = ("host-", "hosts left", "free")
 
 
-@pytest.fixture
-async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
-    async with RegionWorld(tmp_path).running() as region:
-        yield region
-
-
-def said(answer: Answer) -> str:
+def said(answer: HttpAnswer) -> str:
     [fault] = answer.json.values()
     text: str = fault["message"]
     return text
@@ -57,7 +50,7 @@ async def test_a_hint_names_servers_that_are_there_for_the_caller(region: Region
 # -- no place -----------------------------------------------------------------------------------
 
 
-async def test_a_member_is_told_what_to_change_and_not_what_there_is(region: RegionWorld) -> None:
+async def test_a_member_learns_what_to_change_and_not_what_there_is(region: RegionWorld) -> None:
     await region.fleet()
     await region.host_status(1, disabled=True)
     id = await region.create("big", who=ANN, flavorRef=HUGE.id)
@@ -151,7 +144,7 @@ async def test_an_image_that_the_host_does_not_suit(
         assert ("host-" in said(answer), found in said(answer)) == (is_told, is_told)
 
 
-async def test_a_manager_moves_servers_and_is_not_told_where(region: RegionWorld) -> None:
+async def test_a_manager_moves_servers_and_does_not_learn_where(region: RegionWorld) -> None:
     manager = {"x-roles": "manager"}
 
     await region.fleet()
@@ -194,9 +187,8 @@ async def test_a_cluster_that_does_not_fit(region: RegionWorld) -> None:
         assert "there is no place for its 2 new nodes" in answer.error["detail"]
 
 
-async def test_what_would_fit_is_not_told_to_a_project_beyond_its_quota(tmp_path: Path) -> None:
+async def test_a_project_beyond_its_quota_does_not_learn_what_would_fit(tmp_path: Path) -> None:
     """28 nodes of which 4 fit on a host: that told how many hosts there are."""
-
     async with RegionWorld(tmp_path, quota_instances=2).running() as region:
         await region.fleet(count=7)
         group = {"name": "w", "flavor": "small", "count": 28, "processes": ["p"]}
@@ -226,7 +218,6 @@ async def test_an_image_of_another_project_is_not_taken_by_its_name(
     region: RegionWorld, visibility: Literal["community", "private"], who: str
 ) -> None:
     """Whoever gave an image the name of another one had it put on the nodes of others, or kept them out."""
-
     await region.fleet()
     theirs = msgspec.structs.replace(CIRROS, id=uuid_of(960), visibility=visibility, owner="red")
     await region.put(theirs, msgspec.structs.replace(theirs, id=uuid_of(961), name="golden"))
@@ -273,7 +264,6 @@ async def test_an_owners_lock_is_undone_by_both(region: RegionWorld) -> None:
 
 async def test_a_cluster_does_not_take_a_locked_server_away(region: RegionWorld) -> None:
     """An administrator's lock was undone by deleting the cluster that the server was a node of."""
-
     await region.fleet()
     group = {"name": "w", "flavor": "small", "count": 2}
     made = await created(region, {"cluster": {"name": "c", "node_groups": [group]}}, token=ANN)

@@ -137,7 +137,7 @@ async def served(application: Application, port: int = 0) -> AsyncIterator[str]:
         await connections.drain(10)
 
 
-class Host:
+class AgentHost:
     """A host with a disk, whose agent can be started and killed."""
 
     def __init__(self, data: Path, url: str, behaviour: SimBehaviour = QUICK, pace: Pace = PACE) -> None:
@@ -176,11 +176,13 @@ class Host:
 
 
 @contextlib.asynccontextmanager
-async def world(data: Path, behaviour: SimBehaviour = QUICK) -> AsyncIterator[tuple[FakeConductor, Host]]:
+async def world(
+    data: Path, behaviour: SimBehaviour = QUICK
+) -> AsyncIterator[tuple[FakeConductor, AgentHost]]:
     """A conductor and a host whose agent runs."""
     conductor = FakeConductor()
     async with served(conductor) as url:
-        host = Host(data, url, behaviour)
+        host = AgentHost(data, url, behaviour)
         host.start()
         try:
             yield conductor, host

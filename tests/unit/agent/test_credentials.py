@@ -20,8 +20,8 @@ from berth.cell import protocol
 from berth.cli import main
 from berth.client import connect_directly
 from berth.ledger import replace_record
-from berth.model.batches import Origin
 from berth.model.commands import Enact
+from berth.model.events import Origin
 from berth.model.ids import Index
 from berth.model.saga_runs import Agent, Spec
 from berth.runtime.secrets import digest_of
@@ -32,8 +32,8 @@ from tests.unit.agent.conductors import (
     PACE,
     QUICK,
     THE_HOST,
+    AgentHost,
     FakeConductor,
-    Host,
     command,
     served,
     server_id,
@@ -228,7 +228,10 @@ async def test_a_host_whose_folder_is_lost_joins_again(fleet: RunningFleet, tmp_
         ("agent revoke h --database sqlite:///{data}/c.db", "no host h has registered in this cell"),
         ("agent readmit h --database nonsense", "a URL is expected"),
         ("agent rotate --data {data} --conductor http://127.0.0.1:1", "there are no credentials of hosts in"),
-        ("agent rotate h --data {data} --conductor http://127.0.0.1:1", "h: there is no credential of it in"),
+        (
+            "agent rotate h --data {data} --conductor http://127.0.0.1:1",
+            "h: {data} has no credential of this host",
+        ),
         ("agent --driver sim", "--conductor, --data must be given"),
     ],
 )
@@ -237,7 +240,7 @@ def test_a_command_that_cannot_be_done_says_why(
 ) -> None:
     monkeypatch.delenv("BERTH_DATABASE", raising=False)
     assert main(words.format(data=tmp_path).split()) == 2
-    assert why in capsys.readouterr().err
+    assert why.format(data=tmp_path) in capsys.readouterr().err
 
 
 # -- releases that are not the same -------------------------------------------------------------
@@ -327,7 +330,7 @@ class V1Conductor(FakeConductor):
 async def test_an_agent_works_with_a_conductor_of_the_release_before(tmp_path: Path) -> None:
     conductor = V1Conductor()
     async with served(conductor) as url:
-        host = Host(tmp_path, url)
+        host = AgentHost(tmp_path, url)
         host.start()
         assert await conductor.have(command("build")) is None
         await host.kill()
@@ -353,7 +356,7 @@ class NewerConductor(FakeConductor):
 async def test_an_agent_works_with_a_conductor_of_a_release_to_come(tmp_path: Path) -> None:
     conductor = NewerConductor()
     async with served(conductor) as url:
-        host = Host(tmp_path, url)
+        host = AgentHost(tmp_path, url)
         host.start()
         newer = NewerCommand(
             id="a",

@@ -19,7 +19,7 @@ from berth.cell.protocol import ReportedInventory
 pytestmark = pytest.mark.fast
 
 
-def test_a_made_up_fleet() -> None:
+def test_a_simulated_fleet_is_the_same_each_time() -> None:
     fleet = simulated_fleet(8)
     assert [host.name for host in fleet] == [f"host-000{number}" for number in range(1, 9)]
     assert [host.name for host in fleet if host.children] == ["host-0004", "host-0008"]
@@ -75,15 +75,15 @@ def test_a_fleet_in_a_file(tmp_path: Path) -> None:
     assert [host.name for host in fleet] == ["db-1", "web-0001", "web-0002", "web-0003"]
     assert [host.cell for host in fleet] == ["cell1", None, None, None]
     assert all(type(host) is SimHost for host in fleet)
-    told = register(fleet[0], "sim")
-    assert [(one.name, one.parent) for one in told.providers] == [
+    registered = register(fleet[0], "sim")
+    assert [(one.name, one.parent) for one in registered.providers] == [
         ("db-1", None),
         ("db-1-numa0", provider_id("db-1")),
         ("db-1-numa0-pf0", provider_id("db-1-numa0")),
     ]
-    assert told.providers[0].inventories["VCPU"].reserved == 1
-    assert told.providers[0].inventories["MEMORY_MB"].total == 4096
-    assert told.aggregates == (aggregate_id("rack-7"), "d5189a73-2b38-4a3f-9b39-7a6f6a1a6a11")
+    assert registered.providers[0].inventories["VCPU"].reserved == 1
+    assert registered.providers[0].inventories["MEMORY_MB"].total == 4096
+    assert registered.aggregates == (aggregate_id("rack-7"), "d5189a73-2b38-4a3f-9b39-7a6f6a1a6a11")
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from berth.serving.asgi import Send
 from tests.servers import free_port
 from tests.unit.agent.conductors import (
     THE_HOST,
+    AgentHost,
     FakeConductor,
-    Host,
     command,
     served,
     server_id,
@@ -79,7 +79,7 @@ async def test_commands_in_one_answer_are_judged_by_their_fences(tmp_path: Path)
             asyncio.create_task(conductor.have(command("prepare", fence=(1, 3)))),
         ]
         await asyncio.sleep(0)
-        host = Host(tmp_path, url)
+        host = AgentHost(tmp_path, url)
         host.start()
         assert await asyncio.gather(*waiting) == [None, SUPERSEDED]
         assert host.state.disk == {server_id(): "running"}
@@ -203,7 +203,7 @@ async def test_a_leftover_is_destroyed_once_though_answers_that_name_it_come_lat
     host polled without a pause and was never clean."""
     conductor = DistantConductor()
     async with served(conductor) as url:
-        host = Host(tmp_path, url)
+        host = AgentHost(tmp_path, url)
         host.start()
         await conductor.have(command("build"))
         conductor.leftovers = (Leftover(server=server_id(), fence=(2, LAST)),)
@@ -240,7 +240,7 @@ async def test_a_conductor_that_refuses_is_asked_again(
     conductor = FakeConductor()
     conductor.answers = {protocol.REGISTER: [503, 401, 404], protocol.POLL: [500, 409]}
     async with served(conductor) as url:
-        host = Host(tmp_path, url)
+        host = AgentHost(tmp_path, url)
         host.start()
         assert await conductor.have(command("build")) is None
         await host.kill()
@@ -249,11 +249,13 @@ async def test_a_conductor_that_refuses_is_asked_again(
     assert "503" not in caplog.text
 
 
-async def test_a_conductor_may_come_late_go_and_come_back(tmp_path: Path) -> None:
+async def test_a_conductor_may_come_late_go_and_come_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     port = free_port()
-    host = Host(tmp_path, f"http://127.0.0.1:{port}")
+    host = AgentHost(tmp_path, f"http://127.0.0.1:{port}")
     host.start()
-    await asyncio.sleep(0.1)
+    await until(lambda: "host-0001: registration failed, retrying" in caplog.text)
     first = FakeConductor(heartbeat_timeout_s=0.3)
     async with served(first, port):
         assert await first.have(command("build", "build")) is None

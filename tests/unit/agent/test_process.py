@@ -186,7 +186,7 @@ sys.exit(serve_agents(AgentSettings(conductor=url, data=Path(data), hosts=tuple(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_process_of_agents_ends_when_told(tmp_path: Path, number: signal.Signals) -> None:
+async def test_a_process_of_agents_ends_on_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     conductor = FakeConductor()
     async with served(conductor) as url:
         process = await asyncio.create_subprocess_exec(

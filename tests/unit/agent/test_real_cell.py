@@ -18,14 +18,14 @@ from berth.cell.application import Cell, CellSettings
 from berth.cell.journal import open_cell_engine
 from berth.client import Client
 from berth.engine import Engine
-from berth.model.batches import Origin
+from berth.model.events import Origin
 from berth.model.rejections import RecordMoved
 from berth.model.saga_runs import Agent, ClaimSnapshot, SagaRun, Spec
 from berth.model.servers import Place
 from berth.runtime.clock import SystemClock
 from berth.runtime.ids import Ids
 from berth.sagas.hosts import cell_aggregate
-from tests.servers import Server, berth
+from tests.servers import ServerProcess, berth
 from tests.servers import running as server_running
 from tests.unit.agent.conductors import FLAVOR, PACE, QUICK, served, server_id
 
@@ -38,7 +38,7 @@ TOKEN = "agents-only"
 
 
 @pytest.fixture
-def placement(tmp_path: Path) -> Iterator[Server]:
+def placement(tmp_path: Path) -> Iterator[ServerProcess]:
     with server_running(berth(tmp_path)) as server:
         yield server
 
@@ -106,7 +106,7 @@ class CellWorld:
 
 
 @contextlib.asynccontextmanager
-async def world(placement: Server, directory: Path, hosts: int) -> AsyncIterator[CellWorld]:
+async def world(placement: ServerProcess, directory: Path, hosts: int) -> AsyncIterator[CellWorld]:
     """A cell with hosts, as the region sees it: through the cell's journal."""
     database = f"sqlite:///{directory / 'cell.db'}"
     given = CellSettings(
@@ -150,7 +150,9 @@ async def until_holds(check: Callable[[], Awaitable[None]]) -> None:
         await asyncio.sleep(0.05)
 
 
-async def test_a_host_registers_and_its_tree_is_in_placement(placement: Server, tmp_path: Path) -> None:
+async def test_a_host_registers_and_its_tree_is_in_placement(
+    placement: ServerProcess, tmp_path: Path
+) -> None:
     async with world(placement, tmp_path, hosts=4) as seen:
         for host in seen.hosts:
             await seen.until_down(host, False)
@@ -177,7 +179,7 @@ async def test_a_host_registers_and_its_tree_is_in_placement(placement: Server, 
 
 
 async def test_a_host_that_dies_is_down_and_up_again_when_it_is_clean(
-    placement: Server, tmp_path: Path
+    placement: ServerProcess, tmp_path: Path
 ) -> None:
     async with world(placement, tmp_path, hosts=2) as seen:
         one, other = seen.hosts
@@ -198,7 +200,7 @@ async def test_a_host_that_dies_is_down_and_up_again_when_it_is_clean(
         await seen.until_down(other, False)
 
 
-async def test_a_cell_says_how_it_is_as_a_region_does(placement: Server, tmp_path: Path) -> None:
+async def test_a_cell_says_how_it_is_as_a_region_does(placement: ServerProcess, tmp_path: Path) -> None:
     async with world(placement, tmp_path, hosts=1) as seen:
         await seen.until_down(seen.hosts[0], False)
         async with httpx.AsyncClient(base_url=seen.url) as cell:

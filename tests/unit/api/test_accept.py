@@ -2,7 +2,7 @@
 
 import pytest
 
-from berth.api.kernel.accept import accepts_json, effective, error_format
+from berth.api.kernel.http import accepts_json, effective_accept, error_format
 
 pytestmark = pytest.mark.fast
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.fast
         ("nonsense", True, "html"),
     ],
 )
-def test_accept(accept: str | None, is_json: bool, form: str) -> None:
-    header = effective(accept)
+def test_the_best_accepted_type_is_chosen(accept: str | None, is_json: bool, form: str) -> None:
+    header = effective_accept(accept)
     assert accepts_json(header) is is_json
     assert error_format(header) == form

@@ -10,7 +10,7 @@ import pytest
 from berth.api.kernel.auth.caller import AuthUnavailable, Caller
 from berth.api.kernel.auth.policy import Policy
 from berth.engine import Engine, Overloaded, Unavailable
-from tests.worlds import Answer, ApplicationWorld, scope_of
+from tests.worlds import ApplicationWorld, HttpAnswer, scope_of
 
 pytestmark = pytest.mark.fast
 
@@ -51,7 +51,7 @@ class FramedWorld(ApplicationWorld):
         version: int | None = None,
         token: str | None = "admin",
         headers: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> HttpAnswer:
         sent = {"host": "berth.example", **(headers or {})}
         if body:
             sent["content-length"] = str(len(body))

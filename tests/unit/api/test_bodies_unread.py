@@ -17,14 +17,14 @@ GOOD = "good-token-of-ann"
 PIECE = 4096
 
 
-class Outcome(NamedTuple):
+class ReadOutcome(NamedTuple):
     status: int
     read_bytes: int
 
 
 async def send_endless_body(
     region: RegionWorld, method: str, path: str, *, token: str | None, length: int | None = None
-) -> Outcome:
+) -> ReadOutcome:
     """Ask with a body that goes on as long as it is read: the status, and how much was read."""
     read = 0
     statuses: list[int] = []
@@ -39,8 +39,8 @@ async def send_endless_body(
         if message["type"] == "http.response.start":
             statuses.append(message["status"])
 
-    told = {"transfer-encoding": "chunked"} if length is None else {"content-length": str(length)}
-    headers = {"host": "c", "content-type": "application/json", **told}
+    framing = {"transfer-encoding": "chunked"} if length is None else {"content-length": str(length)}
+    headers = {"host": "c", "content-type": "application/json", **framing}
     if token is not None:
         headers["x-auth-token"] = token
     scope = {
@@ -53,7 +53,7 @@ async def send_endless_body(
     }
     async with asyncio.timeout(30):
         await region.application(scope, receive, send)
-    return Outcome(statuses[0], read)
+    return ReadOutcome(statuses[0], read)
 
 
 def house_with_tokens(path: Path) -> RegionWorld:
@@ -82,23 +82,23 @@ async def test_who_has_no_token_is_not_listened_to(
     tmp_path: Path, method: str, path: str, token: str | None
 ) -> None:
     async with house_with_tokens(tmp_path).running() as region:
-        assert await send_endless_body(region, method, path, token=token) == Outcome(401, 0)
+        assert await send_endless_body(region, method, path, token=token) == ReadOutcome(401, 0)
 
 
 @pytest.mark.parametrize(("method", "path"), PATHS)
 async def test_a_length_above_the_limit_is_refused_unread(tmp_path: Path, method: str, path: str) -> None:
     async with house_with_tokens(tmp_path).running() as region:
         outcome = await send_endless_body(region, method, path, token=GOOD, length=(1 << 20) + 1)
-        assert outcome == Outcome(413, 0)
+        assert outcome == ReadOutcome(413, 0)
 
 
 @pytest.mark.parametrize("path", ["/identity/v3/auth/tokens", "/identity/v3", "/compute", "/image", "/"])
 async def test_what_anybody_may_send_is_small(tmp_path: Path, path: str) -> None:
     async with house_with_tokens(tmp_path).running() as region:
-        told = await send_endless_body(region, "POST", path, token=None, length=OPEN_BODY_BYTES_MAX + 1)
-        assert told == Outcome(413, 0)
+        outcome = await send_endless_body(region, "POST", path, token=None, length=OPEN_BODY_BYTES_MAX + 1)
+        assert outcome == ReadOutcome(413, 0)
         untold = await send_endless_body(region, "POST", path, token=None)
-        assert untold == Outcome(413, OPEN_BODY_BYTES_MAX + PIECE)
+        assert untold == ReadOutcome(413, OPEN_BODY_BYTES_MAX + PIECE)
 
 
 async def test_a_login_is_no_larger_with_a_token(tmp_path: Path) -> None:
@@ -106,4 +106,4 @@ async def test_a_login_is_no_larger_with_a_token(tmp_path: Path) -> None:
         outcome = await send_endless_body(
             region, "POST", "/identity/v3/auth/tokens", token=GOOD, length=20_000
         )
-        assert outcome == Outcome(413, 0)
+        assert outcome == ReadOutcome(413, 0)

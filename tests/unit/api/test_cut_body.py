@@ -1,6 +1,5 @@
 """A body whose client left in the middle of it is not taken for a whole one."""
 
-import asyncio
 from collections.abc import Callable, MutableMapping
 from typing import Any
 
@@ -22,11 +21,11 @@ def receive_of(*messages: MutableMapping[str, Any]) -> Callable[[], Any]:
 
 
 @pytest.mark.parametrize("messages", [(GONE,), (HALF, GONE), (HALF, HALF, GONE)])
-def test_half_a_body(messages: tuple[dict[str, Any], ...]) -> None:
+async def test_half_a_body_is_refused(messages: tuple[dict[str, Any], ...]) -> None:
     with pytest.raises(BodyCutShort):
-        asyncio.run(read_body(receive_of(*messages), 100))
+        await read_body(receive_of(*messages), 100)
 
 
-def test_a_whole_one_in_parts() -> None:
+async def test_a_whole_body_is_read_in_parts() -> None:
     last = {"type": "http.request", "body": b"whole", "more_body": False}
-    assert asyncio.run(read_body(receive_of(HALF, last), 100)) == b"halfwhole"
+    assert await read_body(receive_of(HALF, last), 100) == b"halfwhole"

@@ -7,7 +7,7 @@ import pytest
 
 from berth.api.kernel.codes import CONCURRENT_UPDATE, UNDEFINED
 from berth.api.kernel.http import Request, Response
-from berth.api.kernel.problem import Denied, Problem
+from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import ROWS, Attempt, placement_problem
 from berth.api.placement.error_bodies import render
 from berth.model import rejections as r
@@ -93,13 +93,15 @@ def error_of(response: Response) -> dict[str, Any]:
         ),
     ],
 )
-def test_detail(problem: Problem, method: str, headers: dict[str, str], detail: str) -> None:
+def test_the_detail_has_upstreams_shape(
+    problem: Problem, method: str, headers: dict[str, str], detail: str
+) -> None:
     response = render(problem, request(method, **headers))
     assert error_of(response)["detail"] == detail
     assert ("content-type", "application/json") in response.headers
 
 
-def test_code_from_1_23() -> None:
+def test_errors_have_a_code_from_1_23() -> None:
     problem = Problem(409, "why", CONCURRENT_UPDATE)
     assert "code" not in error_of(render(problem, request(openstack_api_version="placement 1.22")))
     assert error_of(render(problem, request(openstack_api_version="placement 1.23"))) == {
@@ -124,7 +126,7 @@ def test_versions_are_offered_where_none_was_agreed_on() -> None:
     )
 
 
-def test_html() -> None:
+def test_an_error_is_rendered_as_html() -> None:
     response = render(Problem(404, "n<b>é"), request(accept="text/html"))
     assert ("content-type", "text/html; charset=UTF-8") in response.headers
     assert response.body == (
@@ -133,7 +135,7 @@ def test_html() -> None:
     )
 
 
-def test_plain() -> None:
+def test_an_error_is_rendered_as_text() -> None:
     response = render(Problem(404), request(accept="text/plain"))
     assert ("content-type", "text/plain; charset=UTF-8") in response.headers
     assert response.body == b"404 Not Found\n\nThe resource could not be found.\n\n   "
@@ -209,8 +211,7 @@ EVERY: list[Rejection] = [
 
 
 def test_every_rejection_is_in_the_table() -> None:
-    # What an API itself denies comes with its words.
-    assert ROWS.keys() == set(Rejection.__subclasses__()) - {Denied}
+    assert ROWS.keys() == set(Rejection.__subclasses__())
     assert {kind for kind, row in ROWS.items() if row.placement is not None} == {type(one) for one in EVERY}
 
 
@@ -289,7 +290,9 @@ def test_every_rejection_reads_on_every_route(rejection: Rejection) -> None:
         ),
     ],
 )
-def test_words(rejection: Rejection, attempt: Attempt, status: int, code: str, text: str) -> None:
+def test_a_rejection_is_rendered_in_upstreams_words(
+    rejection: Rejection, attempt: Attempt, status: int, code: str, text: str
+) -> None:
     problem = placement_problem(rejection, attempt, name="n", provider=P)
     assert (problem.status, problem.code or UNDEFINED) == (status, code)
     assert problem.text.startswith(text)

@@ -116,7 +116,7 @@ def test_a_schema_is_never_cut() -> None:
 
 @pytest.mark.parametrize("depth", [33, 450, 900, 100_000])
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
-def test_deep_bodies(depth: int, opening: str, closing: str) -> None:
+def test_deep_bodies_are_refused(depth: int, opening: str, closing: str) -> None:
     for body in (wire.NEW_PROVIDER[39], wire.AGGREGATES_LIST, wire.CLAIMS[39]):
         with pytest.raises(Problem) as caught:
             body.decode((opening * depth + "1" + closing * depth).encode())

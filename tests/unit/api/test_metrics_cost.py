@@ -27,23 +27,18 @@ async def ask(metrics: Metrics, health: Health, times: int) -> set[bytes]:
     return {answer.body for answer in answers}
 
 
-def test_all_who_ask_within_a_second_get_what_was_rendered_once() -> None:
+async def test_all_who_ask_within_a_second_get_what_was_rendered_once() -> None:
     metrics = Metrics()
     health = Health(cast(Engine, None), metrics.rendered)
 
-    async def story() -> set[bytes]:
-        return await ask(metrics, health, 20) | await ask(metrics, health, 20)
-
-    assert asyncio.run(story()) == {b"berth_renderings 1\n"}
+    assert (await ask(metrics, health, 20) | await ask(metrics, health, 20)) == {b"berth_renderings 1\n"}
     assert threading.get_ident() not in metrics.threads
 
 
-def test_what_is_older_is_rendered_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_older_is_rendered_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("berth.api.kernel.health.METRICS_KEPT_S", 0.0)
     metrics = Metrics()
     health = Health(cast(Engine, None), metrics.rendered)
 
-    async def story() -> list[set[bytes]]:
-        return [await ask(metrics, health, 1), await ask(metrics, health, 1)]
-
-    assert asyncio.run(story()) == [{b"berth_renderings 1\n"}, {b"berth_renderings 2\n"}]
+    assert await ask(metrics, health, 1) == {b"berth_renderings 1\n"}
+    assert await ask(metrics, health, 1) == {b"berth_renderings 2\n"}

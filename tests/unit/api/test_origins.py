@@ -42,10 +42,9 @@ async def links(region: RegionWorld, headers: dict[str, str]) -> list[str]:
     ],
 )
 async def test_every_api_says_the_same_of_where_it_is(
-    tmp_path: Path, headers: dict[str, str], origin: str
+    region: RegionWorld, headers: dict[str, str], origin: str
 ) -> None:
-    async with RegionWorld(tmp_path).running() as region:
-        assert await links(region, headers) == [origin] * 5
+    assert await links(region, headers) == [origin] * 5
 
 
 async def test_a_public_url_is_believed_before_any_header(tmp_path: Path) -> None:
@@ -68,7 +67,6 @@ async def test_a_public_url_is_believed_before_any_header(tmp_path: Path) -> Non
         "/berth/v1groups",
     ],
 )
-async def test_a_prefix_ends_where_it_ends(tmp_path: Path, path: str) -> None:
-    async with RegionWorld(tmp_path).running() as region:
-        answer = await region.ask("GET", path, token="admin:blue", headers={"x-roles": "admin"})
-        assert answer.status == 404
+async def test_a_prefix_ends_where_it_ends(region: RegionWorld, path: str) -> None:
+    answer = await region.ask("GET", path, token="admin:blue", headers={"x-roles": "admin"})
+    assert answer.status == 404

@@ -2,7 +2,7 @@
 the request's id."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from berth.journal import JournalFailure, open_journal, parse_address
 from tests.unit.identity.test_identity import ADMIN, ANN, FILE, TOKENS, by_token, issued
-from tests.worlds import Answer, RegionWorld
+from tests.worlds import HttpAnswer, RegionWorld
 
 pytestmark = pytest.mark.fast
 
@@ -40,13 +40,14 @@ def lose_the_file(region: RegionWorld) -> str:
 
 
 @pytest.fixture
-def region(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RegionWorld:
+async def region(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RegionWorld]:
     # What is away is not waited for.
     monkeypatch.setattr("berth.engine.engine._PAUSE_FIRST_S", 1000.0)
-    return RegionWorld(tmp_path, FILE)
+    async with RegionWorld(tmp_path, FILE).running() as region:
+        yield region
 
 
-def assert_plain(answer: Answer, words: str) -> None:
+def assert_plain(answer: HttpAnswer, words: str) -> None:
     said = answer.body.decode()
     assert answer.status == 503, said
     assert words not in said
@@ -56,7 +57,7 @@ def assert_plain(answer: Answer, words: str) -> None:
 
 @pytest.mark.parametrize("break_it", [refuse_writes, lose_the_table, lose_the_file])
 @pytest.mark.parametrize(("who", "method", "path", "body"), WRITES)
-def test_a_write_is_refused_in_our_words(
+async def test_a_write_is_refused_in_our_words(
     region: RegionWorld,
     caplog: pytest.LogCaptureFixture,
     break_it: Callable[[RegionWorld], str],
@@ -65,24 +66,21 @@ def test_a_write_is_refused_in_our_words(
     path: str,
     body: object,
 ) -> None:
-    async def story(region: RegionWorld) -> None:
+    with caplog.at_level(logging.WARNING):
         words = break_it(region)
         answer = await region.ask(method, path, body, token=who)
         assert_plain(answer, words)
         assert answer.headers["retry-after"] == "1"
         id = answer.headers["x-openstack-request-id"]
-        [told] = [record for record in caplog.records if getattr(record, "request_id", None) == id]
-        assert words in told.getMessage()
+        [logged] = [record for record in caplog.records if getattr(record, "request_id", None) == id]
+        assert words in logged.getMessage()
         assert_plain(await region.ask("GET", "/readyz", token=None), words)
 
-    with caplog.at_level(logging.WARNING):
-        region.run(story)
 
-
-def test_a_token_that_cannot_be_checked_is_told_of_in_our_words(
+async def test_a_token_that_cannot_be_checked_is_refused_in_our_words(
     region: RegionWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story(region: RegionWorld) -> None:
+    with caplog.at_level(logging.WARNING):
         token = await issued(region)
         words = lose_the_table(region)
         # From the first failure on, what is in memory is not trusted.
@@ -96,9 +94,6 @@ def test_a_token_that_cannot_be_checked_is_told_of_in_our_words(
                 words in r.getMessage() for r in caplog.records if getattr(r, "request_id", "") == id
             ] == [True]
         assert_plain(await region.ask("POST", TOKENS, by_token(token), token=None), words)
-
-    with caplog.at_level(logging.WARNING):
-        region.run(story)
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,15 @@
 """Pages end at so many entries or so many bytes, and one after the other they are the whole list."""
 
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from berth.api.kernel import paging
 from berth.api.native import allocations, events
-from berth.model.batches import Origin
 from berth.model.clusters import Cluster
 from berth.model.commands import Claim, Command, CreateGroup, Enact, LabelAggregate, ReplaceAllocations
-from berth.model.events import AnyRecord, RecordChanged
+from berth.model.events import AnyRecord, Origin, RecordChanged
 from berth.model.groups import Group
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
 from berth.model.placement import Label
@@ -142,55 +140,51 @@ def next_of(body: Any, name: str) -> str | None:
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_the_pages_are_the_whole_list(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    region: RegionWorld, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     rng = random.Random(seed)
 
-    async with RegionWorld(tmp_path).running() as region:
-        await fill(region, rng)
-        for path, name in LISTS.items():
-            limit_bytes(monkeypatch, 1 << 30)
-            whole, _ = await walk(region, path, name, ("&" if "?" in path else "?") + "limit=1000")
-            assert len(whole) >= COUNT, path
-            for size in (1, rng.randrange(300, 3000)):
-                limit_bytes(monkeypatch, size)
-                for limit in ("", f"{'&' if '?' in path else '?'}limit={rng.randrange(1, 12)}"):
-                    entries, counts = await walk(region, path, name, limit)
-                    assert entries == whole, (path, size, limit)
-                    assert size > 1 or max(counts) == 1, path
+    await fill(region, rng)
+    for path, name in LISTS.items():
+        limit_bytes(monkeypatch, 1 << 30)
+        whole, _ = await walk(region, path, name, ("&" if "?" in path else "?") + "limit=1000")
+        assert len(whole) >= COUNT, path
+        for size in (1, rng.randrange(300, 3000)):
+            limit_bytes(monkeypatch, size)
+            for limit in ("", f"{'&' if '?' in path else '?'}limit={rng.randrange(1, 12)}"):
+                entries, counts = await walk(region, path, name, limit)
+                assert entries == whole, (path, size, limit)
+                assert size > 1 or max(counts) == 1, path
 
 
 async def test_a_page_of_groups_ends_and_goes_on_at_its_offset(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    region: RegionWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nova has no links here: who asks goes on behind as many as came."""
-
-    async with RegionWorld(tmp_path).running() as region:
-        await fill(region, random.Random(1))
-        path = "/compute/v2.1/os-server-groups"
-        whole = (await region.ask("GET", path, headers=ADMIN)).json["server_groups"]
-        limit_bytes(monkeypatch, 1000)
-        found: list[Any] = []
-        while page := (await region.ask("GET", f"{path}?offset={len(found)}", headers=ADMIN)).json[
-            "server_groups"
-        ]:
-            assert len(page) < len(whole)
-            found += page
-        assert found == whole
+    await fill(region, random.Random(1))
+    path = "/compute/v2.1/os-server-groups"
+    whole = (await region.ask("GET", path, headers=ADMIN)).json["server_groups"]
+    limit_bytes(monkeypatch, 1000)
+    found: list[Any] = []
+    while page := (await region.ask("GET", f"{path}?offset={len(found)}", headers=ADMIN)).json[
+        "server_groups"
+    ]:
+        assert len(page) < len(whole)
+        found += page
+    assert found == whole
 
 
 async def test_a_page_of_events_ends_between_two_indexes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    region: RegionWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with RegionWorld(tmp_path).running() as region:
-        for number in range(1, COUNT + 1):
-            await region.host(number, {"VCPU": 8})
-        whole = (await region.get("/berth/v1/events?limit=1000")).json["events"]
-        limit_bytes(monkeypatch, 2000)
-        found: list[Any] = []
-        last, pages = 0, 0
-        while page := (await region.get(f"/berth/v1/events?limit=1000&after={last}")).json["events"]:
-            found += page
-            last, pages = page[-1]["index"], pages + 1
-        assert found == whole
-        assert pages > 5
+    for number in range(1, COUNT + 1):
+        await region.host(number, {"VCPU": 8})
+    whole = (await region.get("/berth/v1/events?limit=1000")).json["events"]
+    limit_bytes(monkeypatch, 2000)
+    found: list[Any] = []
+    last, pages = 0, 0
+    while page := (await region.get(f"/berth/v1/events?limit=1000&after={last}")).json["events"]:
+        found += page
+        last, pages = page[-1]["index"], pages + 1
+    assert found == whole
+    assert pages > 5

@@ -28,18 +28,18 @@ B = "22222222-2222-2222-2222-222222222222"
         ("a=%zz", [("a", "%zz")]),
     ],
 )
-def test_pairs(text: str, pairs: list[tuple[str, str]]) -> None:
+def test_a_query_is_taken_apart_into_pairs(text: str, pairs: list[tuple[str, str]]) -> None:
     assert Query(text).pairs == pairs
 
 
-def test_last_value_counts() -> None:
+def test_the_last_value_of_a_parameter_counts() -> None:
     query = Query("a=1&b=2&a=3")
     assert query.get("a") == "3"
     assert query.all("a") == ["1", "3"]
     assert query.get("c") is None
 
 
-def test_not_text() -> None:
+def test_a_query_that_is_not_utf_8_is_refused() -> None:
     with pytest.raises(Problem, match=r"Invalid query string parameters: 'utf-8' codec can't decode"):
         Query("name=%ff")
 
@@ -108,7 +108,7 @@ def agrees(text: str, check: Callable[[Query], None], schema: schemas.Schema) ->
     assert caught.value.text == f"Invalid query string parameters: {complaint}"
 
 
-def test_resources() -> None:
+def test_resources_are_read_and_the_last_amount_counts() -> None:
     assert q.parse_resources("VCPU:2,DISK_GB:10,VCPU:3") == (("VCPU", 3), ("DISK_GB", 10))
 
 
@@ -124,7 +124,7 @@ def test_resources() -> None:
         ("VCPU:" + "9" * 5000, "expected positive integer amount"),
     ],
 )
-def test_bad_resources(value: str, text: str) -> None:
+def test_bad_resources_are_refused(value: str, text: str) -> None:
     with pytest.raises(Problem) as caught:
         q.parse_resources(value)
     assert text in caught.value.text
@@ -134,7 +134,7 @@ def test_amount_beyond_a_column_is_kept_within() -> None:
     assert q.parse_resources("VCPU:" + "9" * 40)[0][1] < 2**62
 
 
-def test_required() -> None:
+def test_required_and_forbidden_traits_are_read() -> None:
     assert q.parse_required(["A,!B", "C"], 22) == ((("C",),), frozenset())
     assert q.parse_required(["A, !B"], 22) == ((("A",),), frozenset({"B"}))
     assert q.parse_required(["in:A,B", "C,!D"], 39) == ((("A", "B"), ("C",)), frozenset({"D"}))
@@ -152,14 +152,14 @@ def test_required() -> None:
         ("in:A,,B", 39, "Got an empty trait in: in:A,,B"),
     ],
 )
-def test_bad_required(value: str, version: int, text: str) -> None:
+def test_bad_required_traits_are_refused(value: str, version: int, text: str) -> None:
     with pytest.raises(Problem) as caught:
         q.parse_required([value], version)
     assert caught.value.text.startswith("Invalid query string parameters: ")
     assert text in caught.value.text
 
 
-def test_member_of() -> None:
+def test_member_of_is_read() -> None:
     assert q.parse_member_of([A], 3) == (((A,),), frozenset())
     assert q.parse_member_of([f"in:{A},{B}", B], 24) == (((A, B), (B,)), frozenset())
     assert q.parse_member_of([f"!{A}", f"!in:{A},{B}"], 32) == ((), frozenset({A, B}))
@@ -179,13 +179,13 @@ def test_member_of() -> None:
         (["in:"], 39, "Expected 'member_of' parameter to contain valid UUID(s). Got: "),
     ],
 )
-def test_bad_member_of(values: list[str], version: int, text: str) -> None:
+def test_a_bad_member_of_is_refused(values: list[str], version: int, text: str) -> None:
     with pytest.raises(Problem) as caught:
         q.parse_member_of(values, version, "1")
     assert text in caught.value.text
 
 
-def test_in_tree() -> None:
+def test_in_tree_must_be_a_uuid() -> None:
     assert q.parse_in_tree(f" {A} ") == A
     with pytest.raises(Problem, match="Expected 'in_tree' parameter to be a format of uuid"):
         q.parse_in_tree("x")

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from berth.api.kernel.problem import Problem
-from berth.api.placement.candidate_query import parse_candidates_query
+from berth.api.placement.allocation_candidates import parse_candidates_query
 from berth.api.placement.query import CLASSES_MAX, NAMES_MAX, PARAMETERS_MAX, Query
-from berth.model.requests import CandidatesRequest
+from berth.model.scheduling import CandidatesRequest
 from tests.unit.api.test_application import FramedWorld
 
 pytestmark = pytest.mark.fast
@@ -83,7 +83,7 @@ def test_a_limit_beyond_all_is_as_good_as_none() -> None:
 # -- queries ------------------------------------------------------------------------------------
 
 
-def test_too_many_parameters() -> None:
+def test_too_many_parameters_are_refused() -> None:
     assert len(Query("&".join(["a=1"] * PARAMETERS_MAX)).pairs) == PARAMETERS_MAX
     text = refusal("&".join(f"x{number}" for number in range(PARAMETERS_MAX + 1)))
     assert f"{PARAMETERS_MAX + 1} parameters were sent, at most {PARAMETERS_MAX} are allowed" in text

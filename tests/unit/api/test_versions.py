@@ -25,7 +25,7 @@ pytestmark = pytest.mark.fast
         ("1.5", 0),
     ],
 )
-def test_accepted(header: str | None, version: int) -> None:
+def test_a_header_selects_a_version(header: str | None, version: int) -> None:
     assert negotiate(header) == version
 
 
@@ -55,7 +55,7 @@ def test_accepted(header: str | None, version: int) -> None:
         ),
     ],
 )
-def test_refused(header: str, status: int, text: str) -> None:
+def test_a_bad_version_is_refused(header: str, status: int, text: str) -> None:
     with pytest.raises(Problem) as caught:
         negotiate(header)
     assert (caught.value.status, caught.value.text) == (status, text)

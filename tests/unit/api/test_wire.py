@@ -284,7 +284,7 @@ def test_integral_floats_become_integers() -> None:
         (b"[" * 100_000, "Malformed JSON: nested too deeply"),
     ],
 )
-def test_malformed(body: bytes, text: str) -> None:
+def test_malformed_json_is_refused(body: bytes, text: str) -> None:
     with pytest.raises(Problem) as caught:
         wire.NEW_PROVIDER[39].decode(body)
     assert caught.value.text.startswith(text)

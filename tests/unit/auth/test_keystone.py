@@ -274,7 +274,7 @@ async def test_what_cannot_be_a_token_is_refused_without_asking(
 async def test_waiting_questions_are_bounded(
     keystone: FakeKeystone, authenticator: Keystone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("berth.api.kernel.auth.waiting_room.PEER_MAX", 2)
+    monkeypatch.setattr("berth.api.kernel.auth.keystone.PEER_MAX", 2)
     keystone.gate.clear()
     *asking, one_more = [
         asyncio.create_task(authenticator.identify({"x-auth-token": str(number)}, "p"))

@@ -2,8 +2,7 @@
 
 import pytest
 
-from berth.api.kernel.auth.caller import Caller
-from berth.api.kernel.auth.noauth import NoAuth
+from berth.api.kernel.auth.caller import Caller, NoAuth
 
 pytestmark = pytest.mark.fast
 

@@ -49,14 +49,14 @@ def opened() -> str:
 # -- defaults -----------------------------------------------------------------------------------
 
 
-def test_legacy() -> None:
+def test_legacy_defaults_allow_admins_and_services_everything() -> None:
     policy = Policy(None, "legacy", FakeClock())
     assert allowed(policy, ADMIN) == set(GUARDS)
     assert allowed(policy, SERVICE) == set(GUARDS)
     assert allowed(policy, NOBODY) == set()
 
 
-def test_secure() -> None:
+def test_secure_defaults_leave_the_reshaper_to_services() -> None:
     policy = Policy(None, "secure", FakeClock())
     assert allowed(policy, ADMIN) == set(GUARDS) - {RESHAPE}
     assert allowed(policy, SERVICE) == set(GUARDS)

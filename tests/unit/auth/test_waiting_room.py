@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from berth.api.kernel.auth.waiting_room import RoomFull, WaitingRoom
+from berth.api.kernel.auth.keystone import RoomFull, WaitingRoom
 
 pytestmark = pytest.mark.fast
 
@@ -54,7 +54,7 @@ async def test_known_peers_go_first_and_the_others_are_not_starved() -> None:
 
 @pytest.mark.parametrize("bound", ["PEER_MAX", "LANE_MAX"])
 async def test_a_bound_is_of_one_peer_or_of_one_lane(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"berth.api.kernel.auth.waiting_room.{bound}", 2)
+    monkeypatch.setattr(f"berth.api.kernel.auth.keystone.{bound}", 2)
 
     queue = Queue()
     await queue.begin()

@@ -1,6 +1,5 @@
 """``berth cluster``, against a region whose clusters come on with every look at them."""
 
-import asyncio
 import json
 import threading
 from collections.abc import Iterator
@@ -191,7 +190,9 @@ def test_create_from_a_file_or_from_flags(
     assert capsys.readouterr().out == f"{ID.format(1)}  db\nbuilding: 0 of 3 nodes ready\n"
 
 
-def test_create_and_wait(region: RegionStub, capsys: pytest.CaptureFixture[str]) -> None:
+def test_create_waits_until_the_cluster_is_active(
+    region: RegionStub, capsys: pytest.CaptureFixture[str]
+) -> None:
     region.coming = [
         {},
         {"progress": progress(1)},
@@ -273,7 +274,7 @@ def test_words_that_are_not_understood(
 # -- list and show ------------------------------------------------------------------------------
 
 
-def test_a_list(region: RegionStub, capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_shows_clusters_as_a_table(region: RegionStub, capsys: pytest.CaptureFixture[str]) -> None:
     region.add(1, state="active", ready=3)
     region.add(2, "other", anti_affinity=[])
     assert cluster(region, "list") == 0
@@ -321,7 +322,7 @@ def test_watching_ends_when_it_is_settled(region: RegionStub, capsys: pytest.Cap
     assert cluster(region, "show", "db", "--watch") == 2
 
 
-def test_a_wait_has_a_deadline(region: RegionStub) -> None:
+async def test_a_wait_has_a_deadline(region: RegionStub) -> None:
     region.add(1)
     clock = FakeClock()
 
@@ -338,17 +339,19 @@ def test_a_wait_has_a_deadline(region: RegionStub) -> None:
     with pytest.raises(
         CommandError, match="after 10 seconds the cluster is not settled; it is building: 0 of 3"
     ):
-        asyncio.run(wait())
+        await wait()
     assert len(region.asked) == 4
     region.coming = [503] * 10
     with pytest.raises(ClientError, match="503"):
-        asyncio.run(wait())
+        await wait()
 
 
 # -- changes ------------------------------------------------------------------------------------
 
 
-def test_scale(region: RegionStub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_scale_sends_the_counts(
+    region: RegionStub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     region.add(1)
     file = tmp_path / "more.toml"
     file.write_text('[[node_groups]]\nname = "more"\nflavor = "small"\ncount = 2\nprocesses = ["voter"]\n')
@@ -365,7 +368,7 @@ def test_scale(region: RegionStub, tmp_path: Path, capsys: pytest.CaptureFixture
     assert "a node group is given two counts" in capsys.readouterr().err
 
 
-def test_replace(region: RegionStub) -> None:
+def test_replace_sends_the_node(region: RegionStub) -> None:
     region.add(1)
     assert cluster(region, "replace", "db", "voters-1") == 0
     assert region.asked[-1] == ("POST", f"{PATH}/{ID.format(1)}/nodes/voters-1/replace", {"force": False})
@@ -373,7 +376,9 @@ def test_replace(region: RegionStub) -> None:
     assert region.asked[-1] == ("POST", f"{PATH}/{ID.format(1)}/nodes/a%2Fb%20c/replace", {"force": True})
 
 
-def test_delete_and_wait(region: RegionStub, capsys: pytest.CaptureFixture[str]) -> None:
+def test_delete_waits_until_the_cluster_is_gone(
+    region: RegionStub, capsys: pytest.CaptureFixture[str]
+) -> None:
     region.add(1, state="active", ready=3)
     region.coming = [
         {"state": "deleting", "progress": progress(0, 0, 3)},

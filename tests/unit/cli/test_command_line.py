@@ -30,7 +30,7 @@ def listed(text: str) -> dict[str, list[str]]:
     return {line.split()[0]: line.split()[1:] for line in text.splitlines()}
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert ends("--version") == 0
     assert capsys.readouterr().out == f"berth {__version__}\n"
 
@@ -85,7 +85,7 @@ def test_settings_are_listed_with_their_origin(
         (["--auth", "tokens"], "tokens_file: required with auth=tokens"),
     ],
 )
-def test_refused_settings(
+def test_bad_settings_are_refused_by_name(
     command: str, flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([command, *flags]) == 2

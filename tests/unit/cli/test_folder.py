@@ -1,6 +1,5 @@
 """The folder of ``berth up``: secrets are made once and are for their owner alone."""
 
-import asyncio
 import stat
 from pathlib import Path
 
@@ -49,12 +48,12 @@ async def _roles(tokens: Tokens, secret: str) -> tuple[str, ...]:
     return caller.roles
 
 
-def test_the_region_knows_the_users(tmp_path: Path) -> None:
+async def test_the_region_knows_the_users(tmp_path: Path) -> None:
     known = Folder(tmp_path).prepare()
     tokens = Tokens(str(tmp_path / "tokens.toml"), FakeClock())
-    assert set(asyncio.run(_roles(tokens, known.admin))) == {"admin", "manager", "member", "reader"}
-    assert asyncio.run(_roles(tokens, known.demo)) == ("member", "reader")
-    assert asyncio.run(_roles(tokens, known.conductor)) == ("service",)
+    assert set(await _roles(tokens, known.admin)) == {"admin", "manager", "member", "reader"}
+    assert await _roles(tokens, known.demo) == ("member", "reader")
+    assert await _roles(tokens, known.conductor) == ("service",)
 
 
 def test_clouds_for_the_openstack_command(tmp_path: Path) -> None:
@@ -73,7 +72,7 @@ def test_cells_cannot_be_changed(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     folder.note(RUNNING, folder.prepare())
     folder.refuse_other_cells(RUNNING.cells)
-    with pytest.raises(CommandError, match=r"has 2 cells, .* say --cells 2"):
+    with pytest.raises(CommandError, match=r"has 2 cells, .* use --cells 2"):
         folder.refuse_other_cells(("cell1",))
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from berth.cli.supervisor import ChildProcess, Supervisor
 from tests.servers import free_port
+from tests.waiting import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
 
@@ -25,7 +26,7 @@ def children() -> set[int]:
 
 
 @pytest.mark.parametrize("words", [AGENT, CELL, SERVER])
-def test_a_process_that_hangs_is_killed_and_restarted(tmp_path: Path, words: str) -> None:
+async def test_a_process_that_hangs_is_killed_and_restarted(tmp_path: Path, words: str) -> None:
     said: list[str] = []
     child = ChildProcess(
         name="it",
@@ -35,30 +36,26 @@ def test_a_process_that_hangs_is_killed_and_restarted(tmp_path: Path, words: str
         log=tmp_path / "log",
     )
 
-    async def story() -> None:
-        before = children()
-        supervisor = Supervisor(said.append, hung_after_s=6)
-        supervisor.start(child)
-        supervisor.is_up = True
-        try:
-            async with asyncio.timeout(80):
-                while not (tmp_path / "log").exists() or not (tmp_path / "log").read_text():
-                    await asyncio.sleep(0.05)
-                # For longer than it may be silent: what shows its life goes on.
-                await asyncio.sleep(7)
-                assert said == []
-                [hung] = children() - before
-                os.kill(hung, signal.SIGSTOP)
-                while not children() - before - {hung}:
-                    await asyncio.sleep(0.05)
-        finally:
-            await supervisor.stop()
-
-    asyncio.run(story())
+    before = children()
+    supervisor = Supervisor(said.append, hung_after_s=6)
+    supervisor.start(child)
+    supervisor.is_up = True
+    try:
+        async with asyncio.timeout(80):
+            log = tmp_path / "log"
+            await until(lambda: log.exists() and log.read_text())
+            # For longer than the heartbeat timeout: heartbeats go on.
+            await asyncio.sleep(7)
+            assert said == []
+            [hung] = children() - before
+            os.kill(hung, signal.SIGSTOP)
+            await until(lambda: children() - before - {hung})
+    finally:
+        await supervisor.stop()
     assert said == ["it has ended (SIGKILL, after no heartbeat for 6 s), restarting in 0.5 s"]
 
 
-def test_a_process_that_cannot_be_started_is_tried_again(
+async def test_a_process_that_cannot_be_started_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
@@ -73,15 +70,12 @@ def test_a_process_that_cannot_be_started_is_tried_again(
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", start_but_once)
 
-    async def story() -> None:
-        supervisor = Supervisor(said.append, hung_after_s=60)
-        supervisor.start(child)
-        supervisor.is_up = True
-        try:
-            async with asyncio.timeout(20):
-                await started.wait()
-        finally:
-            await supervisor.stop()
-
-    asyncio.run(story())
+    supervisor = Supervisor(said.append, hung_after_s=60)
+    supervisor.start(child)
+    supervisor.is_up = True
+    try:
+        async with asyncio.timeout(20):
+            await started.wait()
+    finally:
+        await supervisor.stop()
     assert said[0] == "it has ended (cannot be started: Cannot allocate memory), restarting in 0.5 s"

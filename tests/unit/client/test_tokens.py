@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from berth.client import Client, Unreachable
-from berth.client.tokens import keystone_token
+from berth.client import Client, Unreachable, keystone_token
 from tests.keystone import PASSWORD, FakeKeystone, running
 
 
@@ -85,7 +84,7 @@ async def test_a_token_of_keystones_is_renewed(server: TokenServer, keystone: Fa
 
 async def test_without_a_token_nothing_is_asked(server: TokenServer, keystone: FakeKeystone) -> None:
     client = Client(server.url, token=keystone_token(keystone.url + "/v3", "berth", "wrong", "service"))
-    with pytest.raises(Unreachable, match=r"no token for .*: Keystone at .* gives none"):
+    with pytest.raises(Unreachable, match=r"no token for .*: Keystone at .* issued no token"):
         await client.ask("GET", "/")
     assert server.refused == 0
 

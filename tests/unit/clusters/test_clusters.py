@@ -1,4 +1,4 @@
-"""Clusters: nodes dealt to as many groups as the ratio, all placed at once, and kept as they shall be."""
+"""Clusters: nodes are distributed over as many groups as the ratio, placed at once, and reconciled."""
 
 from collections import Counter
 from typing import Any
@@ -8,8 +8,8 @@ import pytest
 
 from berth.cell import saga_runs
 from berth.clusters import proposals as clusters
+from berth.clusters.proposals import summarize_cluster
 from berth.clusters.reconciler import DELETE_AGAIN_S, REPLACE_AGAIN_S, is_due, propose_next
-from berth.clusters.status import summarize_cluster
 from berth.doctor.findings import examine
 from berth.ledger import decide
 from berth.model import commands as c
@@ -260,17 +260,17 @@ def _stock(vcpus: int) -> dict[str, Inventory]:
 def test_alternates_are_those_that_are_left_when_all_have_a_place() -> None:
     region = ClusterRegion(hosts=6)
     assert region.create(workers(10), ratio=2) is None
-    standing = {node.server: region.hosts_of(node.server)[0] for node in region.cluster().nodes}
+    hosts = {node.server: region.hosts_of(node.server)[0] for node in region.cluster().nodes}
     groups = {node.server: node.group for node in region.cluster().nodes}
     for outbox in region.view.records.all(Outbox):
         run = outbox.run
         assert run is not None
-        peers = {standing[id] for id, group in groups.items() if group == groups[run.server]}
+        peers = {hosts[id] for id, group in groups.items() if group == groups[run.server]}
         names = {way.place.name for way in run.alternates}
         assert names == {f"host-{number}" for number in range(1, 7)} - peers
 
 
-def test_wrong_wishes_are_refused() -> None:
+def test_bad_requests_for_a_cluster_are_refused() -> None:
     region = ClusterRegion()
     assert region.create(workers(1), domain="rack") == KindNotFound("rack")
     assert region.create(workers(1), workers(2)) == NodeGroupExists("c", "workers")

@@ -1,7 +1,5 @@
 """/os-aggregates and /os-availability-zone: what they say, and what that makes of hosts in the ledger."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,15 +7,9 @@ import pytest
 from berth.model.ids import AggregateId, ProviderId
 from berth.sagas.hosts import cell_aggregate
 from tests.unit.compute.fleets import CELL, hear, known_fleet
-from tests.worlds import SMALL, Answer, RegionWorld, uuid_of
+from tests.worlds import SMALL, HttpAnswer, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
-
-
-@pytest.fixture
-async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
-    async with RegionWorld(tmp_path).running() as region:
-        yield region
 
 
 async def new(region: RegionWorld, name: str, zone: str | None = None) -> Any:
@@ -27,11 +19,11 @@ async def new(region: RegionWorld, name: str, zone: str | None = None) -> Any:
     return answer.json["aggregate"]
 
 
-async def act(region: RegionWorld, aggregate: Any, action: str, **body: Any) -> Answer:
+async def act(region: RegionWorld, aggregate: Any, action: str, **body: Any) -> HttpAnswer:
     return await region.compute("POST", f"/os-aggregates/{aggregate['id']}/action", {action: body})
 
 
-async def add(region: RegionWorld, aggregate: Any, number: int) -> Answer:
+async def add(region: RegionWorld, aggregate: Any, number: int) -> HttpAnswer:
     return await act(region, aggregate, "add_host", host=f"host-{number}")
 
 
@@ -129,7 +121,7 @@ async def test_a_zone_stays_as_long_as_an_aggregate_of_the_host_names_it(region:
 
 @pytest.mark.parametrize("how", ["update", "set_metadata"])
 async def test_a_zone_is_changed_and_taken_away(region: RegionWorld, how: str) -> None:
-    async def rezone(region: RegionWorld, aggregate: Any, zone: str | None) -> Answer:
+    async def rezone(region: RegionWorld, aggregate: Any, zone: str | None) -> HttpAnswer:
         if how == "set_metadata":
             return await act(region, aggregate, how, metadata={"availability_zone": zone})
         body = {"aggregate": {"availability_zone": zone}}
@@ -250,5 +242,5 @@ async def test_the_zone_of_a_host_with_servers_stays(region: RegionWorld) -> Non
     # What is no zone is nobody's promise.
     assert (await add(region, await new(region, "fast"), 1)).status == 200
     await region.act(id, "forceDelete")
-    await region.carry_out(region.order(id))
+    await region.carry_out(region.saga_run(id))
     assert (await act(region, east, "remove_host", host="host-1")).status == 200

@@ -1,7 +1,5 @@
 """/flavors: made, shown, narrowed down, changed, and who may use them."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,12 +7,6 @@ import pytest
 from tests.worlds import RegionWorld
 
 pytestmark = pytest.mark.fast
-
-
-@pytest.fixture
-async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
-    async with RegionWorld(tmp_path).running() as region:
-        yield region
 
 
 def flavor(name: str = "small", **fields: Any) -> dict[str, Any]:

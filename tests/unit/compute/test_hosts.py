@@ -1,7 +1,5 @@
 """/os-hypervisors, /limits and what else says how much there is."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,12 +8,6 @@ from tests.unit.compute.fleets import hear, known_fleet
 from tests.worlds import RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
-
-
-@pytest.fixture
-async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
-    async with RegionWorld(tmp_path).running() as region:
-        yield region
 
 
 async def hypervisors(region: RegionWorld, path: str = "", **how: Any) -> Any:

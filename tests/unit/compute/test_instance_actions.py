@@ -1,7 +1,5 @@
 """What happened to a server, step by step."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,19 +9,13 @@ from tests.worlds import RegionWorld
 pytestmark = pytest.mark.fast
 
 
-@pytest.fixture
-async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
-    async with RegionWorld(tmp_path).running() as region:
-        yield region
-
-
 async def actions(region: RegionWorld, id: str, query: str = "", **how: Any) -> Any:
     answer = await region.compute("GET", f"/servers/{id}/os-instance-actions?{query}", **how)
     assert answer.status == 200, answer.body
     return answer.json
 
 
-async def test_a_build_that_fails_everywhere_tells_the_whole_story(region: RegionWorld) -> None:
+async def test_a_build_that_fails_everywhere_has_an_event_for_each_host(region: RegionWorld) -> None:
     await region.fleet()
     id = await region.create(who="ann:blue")
     await region.finish(id, "no luck")

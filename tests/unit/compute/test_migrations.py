@@ -1,7 +1,5 @@
 """Moves listed, filtered and aborted."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,12 +10,6 @@ from berth.sagas import runner
 from tests.worlds import LARGE, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
-
-
-@pytest.fixture
-async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
-    async with RegionWorld(tmp_path).running() as region:
-        yield region
 
 
 async def listed(region: RegionWorld, query: str = "", version: str = "2.94") -> list[Any]:
@@ -32,12 +24,12 @@ async def live(region: RegionWorld) -> str:
     id = await region.active("live", host="host-1")
     asked = await region.act(id, "os-migrateLive", {"host": "host-2", "block_migration": "auto"})
     assert asked.status == 202
-    await region.tell(begun(region.order(id), region))
+    await region.bring_up(begun(region.saga_run(id), region))
     return id
 
 
 def begun(run: SagaRun, region: RegionWorld) -> SagaRun:
-    """An order at its second step."""
+    """A saga run at its second step."""
     return runner.record_success(run, region.clock.now_ns())
 
 
@@ -101,8 +93,8 @@ async def test_a_live_migration_is_shown_while_it_is_under_way(region: RegionWor
     await region.fleet()
     id = await region.active("live", host="host-1")
     await region.act(id, "os-migrateLive", {"host": "host-2", "block_migration": "auto"})
-    run = region.order(id)
-    await region.tell(begun(run, region))
+    run = region.saga_run(id)
+    await region.bring_up(begun(run, region))
     [one] = (await region.compute("GET", f"/servers/{id}/migrations")).json["migrations"]
     assert (one["id"], one["server_uuid"], one["status"]) == (1, id, "running")
     for name in ("1", one["uuid"]):
@@ -119,11 +111,11 @@ async def test_a_live_migration_is_shown_while_it_is_under_way(region: RegionWor
 async def test_a_live_migration_is_aborted(region: RegionWorld) -> None:
     await region.fleet()
     id = await live(region)
-    order = region.record(id).run
+    run = region.record(id).run
     answer = await region.compute("DELETE", f"/servers/{id}/migrations/1")
     assert (answer.status, answer.body) == (202, b"")
     [outbox] = region.engine.view.records.all(Outbox)
-    assert (outbox.cell, outbox.abort) == ("cell-1", order)
+    assert (outbox.cell, outbox.abort) == ("cell-1", run)
     for path, status in (("migrations/7", 404), (f"migrations/{uuid_of(1)}", 404)):
         assert (await region.compute("DELETE", f"/servers/{id}/{path}")).status == status
 

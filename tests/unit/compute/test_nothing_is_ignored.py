@@ -1,14 +1,12 @@
 """Nothing that is asked for is ignored: it is used, reaches the driver, or is refused by its name."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from berth.model.servers import Flavor, Image
-from tests.worlds import CIRROS, LARGE, SMALL, Answer, RegionWorld, uuid_of
+from tests.worlds import CIRROS, LARGE, SMALL, HttpAnswer, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -24,17 +22,11 @@ OLD_IMAGE = Image(
 )
 
 
-@pytest.fixture
-async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
-    async with RegionWorld(tmp_path).running() as region:
-        yield region
-
-
 def body(**fields: Any) -> dict[str, Any]:
     return {"server": {"name": "one", "flavorRef": SMALL.id, "imageRef": CIRROS.id, **fields}}
 
 
-def said(answer: Answer) -> str:
+def said(answer: HttpAnswer) -> str:
     assert answer.status == 400, answer.body
     message: str = answer.json["badRequest"]["message"]
     return message
@@ -207,7 +199,6 @@ async def test_what_a_flavor_had_before_is_refused_where_something_is_made_of_it
 
 async def test_a_server_from_before_can_be_moved(region: RegionWorld) -> None:
     """The refusal is about what is asked for now; who is there already must be able to leave a host."""
-
     await region.fleet()
     id = await region.active(host="host-1")
     record = region.record(id)
@@ -239,7 +230,7 @@ async def test_what_is_for_the_driver_reaches_it(region: RegionWorld) -> None:
     )
     await region.put(image)
     id = await region.create(imageRef=image.id)
-    spec = region.order(id).spec
+    spec = region.saga_run(id).spec
     assert spec.flavor.extra_specs == specs
     assert spec.image_properties == {"hw_disk_bus": "scsi", "hw_qemu_guest_agent": "true"}
     # What nobody reads is not carried along.

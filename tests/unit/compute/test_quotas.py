@@ -13,11 +13,10 @@ from berth.engine import start_view
 from berth.journal import SqliteAddress, open_journal
 from berth.model.quotas import Quotas
 from berth.model.servers import Image, Server
-from berth.view import View
 from berth.view.snapshot import dump, load
 from tests.servers import ROOT
 from tests.unit.native.clusters import CLUSTERS, cluster, data, fleet, kept, scaled
-from tests.worlds import CIRROS, LARGE, SMALL, Answer, ApplicationWorld, RegionWorld, uuid_of
+from tests.worlds import CIRROS, LARGE, SMALL, ApplicationWorld, HttpAnswer, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -27,7 +26,7 @@ DEFAULT = {f"quota_{name}": limit for name, limit in msgspec.structs.asdict(Quot
 IMAGES = "/image/v2/images"
 
 
-async def ask_for(region: RegionWorld, who: str = BLUE, hints: object = None, **fields: Any) -> Answer:
+async def ask_for(region: RegionWorld, who: str = BLUE, hints: object = None, **fields: Any) -> HttpAnswer:
     body: dict[str, Any] = {"server": {"name": "s", "flavorRef": SMALL.id, **fields}}
     if hints is not None:
         body["os:scheduler_hints"] = hints
@@ -41,13 +40,13 @@ async def used(region: RegionWorld, project: str = "blue") -> dict[str, int]:
     }
 
 
-async def limit(region: RegionWorld, **limits: Any) -> Answer:
+async def limit(region: RegionWorld, **limits: Any) -> HttpAnswer:
     answer = await region.compute("PUT", f"{SETS}/blue", {"quota_set": limits})
     assert answer.status == 200, answer.body
     return answer
 
 
-def forbidden(answer: Answer) -> str:
+def forbidden(answer: HttpAnswer) -> str:
     assert answer.status == 403, answer.body
     message: str = answer.json["forbidden"]["message"]
     return message
@@ -77,7 +76,6 @@ async def test_of_many_at_once_exactly_as_many_get_in(tmp_path: Path) -> None:
 
 async def test_servers_for_which_there_is_no_place_count_too(tmp_path: Path) -> None:
     """They were a way to write without an end: a thousand records for 95 bytes."""
-
     async with RegionWorld(tmp_path, **DEFAULT).running() as region:
         await region.put(SMALL)
         assert forbidden(await ask_for(region, min_count=1000)).startswith(
@@ -118,27 +116,26 @@ async def test_what_goes_makes_room(tmp_path: Path) -> None:
         assert (await ask_for(region)).status == 202
 
 
-async def test_a_resize_asks_for_the_difference(tmp_path: Path) -> None:
-    async with RegionWorld(tmp_path).running() as region:
-        await region.fleet(3)
-        id = await region.active(who=BLUE)
-        await limit(region, cores=3)
-        refused = await region.act(id, "resize", {"flavorRef": LARGE.id}, who=BLUE)
-        assert forbidden(refused) == ("Quota exceeded for cores: Requested 2, but already used 2 of 3 cores")
-        await limit(region, cores=4)
-        assert (await region.act(id, "resize", {"flavorRef": LARGE.id}, who=BLUE)).status == 202
-        await region.finish(id)
-        assert (await used(region))["cores"] == 4
-        await region.act(id, "confirmResize", who=BLUE)
-        await region.finish(id)
-        assert (await region.act(id, "resize", {"flavorRef": SMALL.id}, who=BLUE)).status == 202
-        await region.finish(id)
-        # Until it is confirmed it may become large again.
-        assert (await used(region))["cores"] == 4
-        assert (await ask_for(region)).status == 403
-        await region.act(id, "revertResize", who=BLUE)
-        await region.finish(id)
-        assert (await used(region))["cores"] == 4
+async def test_a_resize_asks_for_the_difference(region: RegionWorld) -> None:
+    await region.fleet(3)
+    id = await region.active(who=BLUE)
+    await limit(region, cores=3)
+    refused = await region.act(id, "resize", {"flavorRef": LARGE.id}, who=BLUE)
+    assert forbidden(refused) == ("Quota exceeded for cores: Requested 2, but already used 2 of 3 cores")
+    await limit(region, cores=4)
+    assert (await region.act(id, "resize", {"flavorRef": LARGE.id}, who=BLUE)).status == 202
+    await region.finish(id)
+    assert (await used(region))["cores"] == 4
+    await region.act(id, "confirmResize", who=BLUE)
+    await region.finish(id)
+    assert (await region.act(id, "resize", {"flavorRef": SMALL.id}, who=BLUE)).status == 202
+    await region.finish(id)
+    # Until it is confirmed it may become large again.
+    assert (await used(region))["cores"] == 4
+    assert (await ask_for(region)).status == 403
+    await region.act(id, "revertResize", who=BLUE)
+    await region.finish(id)
+    assert (await used(region))["cores"] == 4
 
 
 async def test_server_groups_and_their_members(tmp_path: Path) -> None:
@@ -160,12 +157,12 @@ async def test_server_groups_and_their_members(tmp_path: Path) -> None:
         assert (await region.compute("POST", "/os-server-groups", body, who=BLUE)).status == 200
 
 
-async def native_group(region: RegionWorld, *members: int) -> Answer:
+async def native_group(region: RegionWorld, *members: int) -> HttpAnswer:
     body = {"group": {"name": "g", "policy": "soft-affinity", "members": [uuid_of(one) for one in members]}}
     return await region.ask("POST", "/berth/v1/groups", body, token=BLUE, headers={"x-roles": "admin"})
 
 
-async def change_members(region: RegionWorld, group: str, add: list[int], remove: list[int]) -> Answer:
+async def change_members(region: RegionWorld, group: str, add: list[int], remove: list[int]) -> HttpAnswer:
     body = {"add": [uuid_of(one) for one in add], "remove": [uuid_of(one) for one in remove]}
     return await region.ask("POST", f"/berth/v1/groups/{group}/members", body)
 
@@ -203,7 +200,7 @@ async def test_groups_where_there_are_no_servers_are_not_counted(tmp_path: Path)
             assert (await world.ask("POST", "/berth/v1/groups", body)).status == 201
 
 
-async def test_metadata_of_a_server(tmp_path: Path) -> None:
+async def test_metadata_of_a_server_has_a_quota(tmp_path: Path) -> None:
     async with RegionWorld(tmp_path, quota_metadata_items=2).running() as region:
         await region.fleet(1)
         message = forbidden(await ask_for(region, metadata={"a": "1", "b": "2", "c": "3"}))
@@ -223,10 +220,10 @@ async def test_metadata_of_a_server(tmp_path: Path) -> None:
         assert (await region.compute("PUT", f"{path}/b", {"meta": {"b": "9"}}, who=BLUE)).status == 200
 
 
-def test_clusters(tmp_path: Path) -> None:
+async def test_a_cluster_counts_with_its_servers(tmp_path: Path) -> None:
     """A cluster counts as one, and with its servers; its server groups are its own."""
-
-    async def story(region: RegionWorld) -> None:
+    settings = {"quota_instances": 6, "quota_cores": 12, "quota_clusters": 1, "quota_server_groups": 0}
+    async with RegionWorld(tmp_path, **settings, quota_server_group_members=1).running() as region:
         await fleet(region, 5)
         how: dict[str, Any] = {"token": BLUE}
         refused = await region.ask("POST", CLUSTERS, cluster(data(7)), **how)
@@ -257,11 +254,8 @@ def test_clusters(tmp_path: Path) -> None:
         await kept(region)
         assert set((await used(region)).values()) == {0}
 
-    settings = {"quota_instances": 6, "quota_cores": 12, "quota_clusters": 1, "quota_server_groups": 0}
-    RegionWorld(tmp_path, **settings, quota_server_group_members=1).run(story)
 
-
-async def test_images_in_glances_words(tmp_path: Path) -> None:
+async def test_images_are_refused_in_glances_words(tmp_path: Path) -> None:
     async with RegionWorld(tmp_path, quota_images=2, quota_image_size_total=1).running() as region:
         body = {"name": "i", "disk_format": "raw", "container_format": "bare"}
         ids = [(await region.ask("POST", IMAGES, body, token=BLUE)).json["id"] for _ in range(2)]
@@ -338,67 +332,65 @@ async def test_a_projects_own_quotas_come_first_then_the_class_then_the_settings
         ({}, "quota_set"),
     ],
 )
-async def test_what_is_refused_of_a_quota(tmp_path: Path, body: object, words: str) -> None:
-    async with RegionWorld(tmp_path).running() as region:
-        answer = await region.compute("PUT", f"{SETS}/blue", body)
-        assert answer.status == 400, answer.body
-        assert words in answer.json["badRequest"]["message"]
+async def test_what_is_refused_of_a_quota(region: RegionWorld, body: object, words: str) -> None:
+    answer = await region.compute("PUT", f"{SETS}/blue", body)
+    assert answer.status == 400, answer.body
+    assert words in answer.json["badRequest"]["message"]
 
 
-async def test_no_limit_is_set_below_what_is_used_unless_it_is_forced(tmp_path: Path) -> None:
-    async with RegionWorld(tmp_path).running() as region:
-        await region.fleet(2)
-        await ask_for(region, min_count=2)
-        answer = await region.compute("PUT", f"{SETS}/blue", {"quota_set": {"cores": 3}})
-        assert answer.status == 400
-        assert answer.json["badRequest"]["message"] == (
-            "Quota limit 3 for cores must be greater than or equal to already used and reserved 4."
-        )
-        await limit(region, cores=3, force="True")
-        assert (await ask_for(region)).status == 403
+async def test_no_limit_is_set_below_what_is_used_unless_it_is_forced(region: RegionWorld) -> None:
+    await region.fleet(2)
+    await ask_for(region, min_count=2)
+    answer = await region.compute("PUT", f"{SETS}/blue", {"quota_set": {"cores": 3}})
+    assert answer.status == 400
+    assert answer.json["badRequest"]["message"] == (
+        "Quota limit 3 for cores must be greater than or equal to already used and reserved 4."
+    )
+    await limit(region, cores=3, force="True")
+    assert (await ask_for(region)).status == 403
 
 
 @pytest.mark.parametrize(
     ("version", "networks", "injected"), [("2.35", True, True), ("2.36", False, True), ("2.57", False, False)]
 )
-async def test_what_a_version_knows(tmp_path: Path, version: str, networks: bool, injected: bool) -> None:
-    async with RegionWorld(tmp_path).running() as region:
-        for path in (f"{SETS}/blue", f"{SETS}/blue/detail", f"{SETS}/blue/defaults"):
-            shown = (await region.compute("GET", path, version=version)).json["quota_set"]
-            assert ("fixed_ips" in shown) == networks
-            assert ("injected_files" in shown) == injected
-            assert {"cores", "key_pairs", "server_groups"} < shown.keys()
+async def test_a_version_shows_the_quotas_it_knows(
+    region: RegionWorld, version: str, networks: bool, injected: bool
+) -> None:
+    for path in (f"{SETS}/blue", f"{SETS}/blue/detail", f"{SETS}/blue/defaults"):
+        shown = (await region.compute("GET", path, version=version)).json["quota_set"]
+        assert ("fixed_ips" in shown) == networks
+        assert ("injected_files" in shown) == injected
+        assert {"cores", "key_pairs", "server_groups"} < shown.keys()
 
 
 @pytest.mark.parametrize(("version", "groups"), [("2.49", False), ("2.50", True)])
-async def test_what_a_version_knows_of_the_class(tmp_path: Path, version: str, groups: bool) -> None:
-    async with RegionWorld(tmp_path).running() as region:
-        path = "/os-quota-class-sets/default"
-        shown = (await region.compute("GET", path, version=version)).json["quota_class_set"]
-        assert ("server_groups" in shown) == groups
-        assert ("fixed_ips" in shown) == (not groups)
-        body = {"quota_class_set": {"server_groups": 3}}
-        assert (await region.compute("PUT", path, body, version=version)).status == (200 if groups else 400)
-        assert (await region.compute("GET", "/os-quota-class-sets/gold", version=version)).status == 404
+async def test_a_version_shows_the_quotas_of_the_class_it_knows(
+    region: RegionWorld, version: str, groups: bool
+) -> None:
+    path = "/os-quota-class-sets/default"
+    shown = (await region.compute("GET", path, version=version)).json["quota_class_set"]
+    assert ("server_groups" in shown) == groups
+    assert ("fixed_ips" in shown) == (not groups)
+    body = {"quota_class_set": {"server_groups": 3}}
+    assert (await region.compute("PUT", path, body, version=version)).status == (200 if groups else 400)
+    assert (await region.compute("GET", "/os-quota-class-sets/gold", version=version)).status == 404
 
 
-async def test_a_member_sees_its_own_and_sets_nothing(tmp_path: Path) -> None:
-    async with RegionWorld(tmp_path).running() as region:
-        assert (await region.compute("GET", f"{SETS}/blue", who=BLUE)).status == 200
-        assert (await region.compute("GET", f"{SETS}/red", who=BLUE)).status == 403
-        body = {"quota_set": {"cores": 1000}}
-        assert (await region.compute("PUT", f"{SETS}/blue", body, who=BLUE)).status == 403
-        assert (await region.compute("DELETE", f"{SETS}/blue", who=BLUE)).status == 403
-        assert (await region.compute("GET", f"{SETS}/blue?user_id=ann", who=BLUE)).status == 400
+async def test_a_member_sees_its_own_and_sets_nothing(region: RegionWorld) -> None:
+    assert (await region.compute("GET", f"{SETS}/blue", who=BLUE)).status == 200
+    assert (await region.compute("GET", f"{SETS}/red", who=BLUE)).status == 403
+    body = {"quota_set": {"cores": 1000}}
+    assert (await region.compute("PUT", f"{SETS}/blue", body, who=BLUE)).status == 403
+    assert (await region.compute("DELETE", f"{SETS}/blue", who=BLUE)).status == 403
+    assert (await region.compute("GET", f"{SETS}/blue?user_id=ann", who=BLUE)).status == 400
 
 
 # -- counting -----------------------------------------------------------------------------------------
 
 
-def test_what_is_counted_follows_from_the_journal(tmp_path: Path) -> None:
+async def test_what_is_counted_follows_from_the_journal(tmp_path: Path) -> None:
     """Replayed, loaded from a snapshot, and added up from the records: it is the same."""
-
-    async def story(region: RegionWorld) -> View:
+    async with RegionWorld(tmp_path).running() as region:
         await fleet(region, 4)
         await region.put(Image(id=uuid_of(970), name="i", owner="blue", size=5))
         await region.ask("POST", CLUSTERS, cluster(data(3)), token=BLUE)
@@ -411,9 +403,7 @@ def test_what_is_counted_follows_from_the_journal(tmp_path: Path) -> None:
                 await region.act(id, "resize", {"flavorRef": LARGE.id}, who=BLUE)
                 await region.finish(id)
         await kept(region)
-        return region.engine.view
-
-    view = RegionWorld(tmp_path).run(story)
+        view = region.engine.view
     journal = open_journal(SqliteAddress(tmp_path / "journal.db"), shared=False)
     try:
         replayed = start_view(journal)

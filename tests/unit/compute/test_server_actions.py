@@ -1,6 +1,5 @@
 """What can be done to a server, what it holds after each, and who may ask for it."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,7 @@ import pytest
 
 from berth.model.servers import Migration
 from tests.unit.compute.fleets import hear, known_fleet
-from tests.worlds import AVX, CIRROS, HUGE, LARGE, SECRET, SMALL, Answer, RegionWorld, uuid_of
+from tests.worlds import AVX, CIRROS, HUGE, LARGE, SECRET, SMALL, HttpAnswer, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -16,13 +15,7 @@ SMALL_HOLDS = {"VCPU": 2, "MEMORY_MB": 2048, "DISK_GB": 10}
 LARGE_HOLDS = {"VCPU": 4, "MEMORY_MB": 4096, "DISK_GB": 20}
 
 
-@pytest.fixture
-async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
-    async with RegionWorld(tmp_path).running() as region:
-        yield region
-
-
-def message(answer: Answer) -> str:
+def message(answer: HttpAnswer) -> str:
     [(_, error)] = answer.json.items()
     assert error["code"] == answer.status
     text: str = error["message"]
@@ -225,7 +218,7 @@ async def test_a_rebuild_takes_another_image_and_name(region: RegionWorld) -> No
     shown = answer.json["server"]
     assert (shown["id"], shown["status"], shown["name"]) == (id, "REBUILD", "new")
     assert shown["image"]["id"] == CIRROS.id
-    assert region.order(id).spec.name == "new"
+    assert region.saga_run(id).spec.name == "new"
     await region.finish(id)
     record = region.record(id)
     assert (record.state, record.image, record.metadata) == ("active", CIRROS.id, {"a": "b"})

@@ -1,7 +1,5 @@
 """/os-server-groups: what they say in each microversion, whose they are, and who is in them."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,12 +9,6 @@ from tests.unit.compute.fleets import known_fleet
 from tests.worlds import RegionWorld
 
 pytestmark = pytest.mark.fast
-
-
-@pytest.fixture
-async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
-    async with RegionWorld(tmp_path).running() as region:
-        yield region
 
 
 async def new(region: RegionWorld, version: str = "2.64", who: str = "ann:blue", **fields: Any) -> Any:

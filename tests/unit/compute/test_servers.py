@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,12 +14,6 @@ from berth.model.servers import Fault
 from tests.worlds import CIRROS, LARGE, SMALL, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
-
-
-@pytest.fixture
-async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
-    async with RegionWorld(tmp_path).running() as region:
-        yield region
 
 
 async def names(region: RegionWorld, query: str = "", **how: Any) -> list[str]:
@@ -174,7 +167,7 @@ async def test_a_project_sees_its_own(region: RegionWorld) -> None:
     assert (await region.compute("GET", "/servers?all_tenants=perhaps")).status == 400
 
 
-async def test_filters(region: RegionWorld) -> None:
+async def test_lists_are_filtered(region: RegionWorld) -> None:
     await region.fleet()
     one = await region.active("web-one", host="host-1", imageRef=CIRROS.id)
     region.clock.advance(60)
@@ -317,7 +310,8 @@ async def test_what_the_api_refuses_in_the_writers_turn_is_a_rejection_that_is_c
     flavor = {"flavor": {"name": SMALL.name, "vcpus": 1, "ram": 1, "disk": 1}}
     assert (await region.compute("POST", "/flavors", flavor)).status == 409
     metrics = (await region.ask("GET", "/metrics")).body.decode()
-    assert 'berth_rejections_total{kind="Denied"} 4.0' in metrics
+    assert 'berth_rejections_total{kind="ServerLocked"} 3.0' in metrics
+    assert 'berth_rejections_total{kind="FlavorExists"} 1.0' in metrics
 
 
 # -- deleting -----------------------------------------------------------------------------------
@@ -327,11 +321,11 @@ async def test_a_server_is_deleted_once_however_often_it_is_asked(region: Region
     await region.fleet()
     id = await region.active()
     assert (await region.compute("DELETE", f"/servers/{id}")).status == 204
-    run = region.order(id)
+    run = region.saga_run(id)
     assert run.saga == "delete"
     assert (await region.server(id))["OS-EXT-STS:task_state"] == "deleting"
     assert (await region.compute("DELETE", f"/servers/{id}")).status == 204
-    assert region.order(id) == run
+    assert region.saga_run(id) == run
     assert await region.held(id) != {}
     await region.finish(id)
     assert await region.held(id) == {}

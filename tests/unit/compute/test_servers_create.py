@@ -1,7 +1,5 @@
 """POST /servers: what is claimed and ordered, and how requests are refused."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,12 +23,6 @@ from tests.worlds import (
 pytestmark = pytest.mark.fast
 
 SMALL_HOLDS = {"VCPU": 2, "MEMORY_MB": 2048, "DISK_GB": 10}
-
-
-@pytest.fixture
-async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
-    async with RegionWorld(tmp_path).running() as region:
-        yield region
 
 
 def body(**fields: Any) -> dict[str, Any]:
@@ -70,7 +62,7 @@ async def test_a_server_is_claimed_ordered_and_shown_in_one_act(region: RegionWo
     record = region.record(id)
     assert record.place is not None
     assert await region.held(id) == {record.place.name: SMALL_HOLDS}
-    run = region.order(id)
+    run = region.saga_run(id)
     assert (run.saga, run.dest, run.spec.image) == ("create", record.place, CIRROS.id)
     assert len(run.alternates) == 2
     outbox = region.engine.view.records.get(Outbox, run.id)

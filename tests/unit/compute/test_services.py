@@ -1,7 +1,5 @@
 """/os-services: taking hosts out of service, and how that goes together with what cells say of them."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,18 +7,12 @@ import pytest
 from berth.model.ids import ProviderId
 from berth.model.placement import HEALTHY, HostStatus
 from tests.unit.compute.fleets import hear, known_fleet
-from tests.worlds import Answer, RegionWorld, uuid_of
+from tests.worlds import HttpAnswer, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
 
-@pytest.fixture
-async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
-    async with RegionWorld(tmp_path).running() as region:
-        yield region
-
-
-async def put(region: RegionWorld, number: int = 1, version: str = "2.53", **wanted: Any) -> Answer:
+async def put(region: RegionWorld, number: int = 1, version: str = "2.53", **wanted: Any) -> HttpAnswer:
     return await region.compute("PUT", f"/os-services/{uuid_of(number)}", wanted, version=version)
 
 
@@ -109,7 +101,9 @@ async def test_who_asks_placement_can_leave_disabled_hosts_out(region: RegionWor
         ),
     ],
 )
-async def test_what_cannot_be_wanted(region: RegionWorld, wanted: dict[str, Any], why: str) -> None:
+async def test_a_bad_change_of_a_service_is_refused(
+    region: RegionWorld, wanted: dict[str, Any], why: str
+) -> None:
     await known_fleet(region, 1)
     answer = await put(region, **wanted)
     assert (answer.status, answer.json["badRequest"]["message"]) == (400, why)
@@ -141,11 +135,11 @@ async def test_let_up_again_a_host_is_what_its_cell_last_said(
     assert (await service(region))["state"] == "up"
 
 
-async def test_the_ways_of_old(region: RegionWorld) -> None:
+async def test_old_versions_enable_and_disable_by_action(region: RegionWorld) -> None:
     await known_fleet(region)
     named = {"host": "host-1", "binary": "nova-compute"}
 
-    async def old(action: str, version: str = "2.11", **more: Any) -> Answer:
+    async def old(action: str, version: str = "2.11", **more: Any) -> HttpAnswer:
         return await region.compute("PUT", f"/os-services/{action}", {**named, **more}, version=version)
 
     assert (await old("disable")).json == {"service": {**named, "status": "disabled"}}

@@ -1,7 +1,6 @@
 """What requests of a member may write: small ones write little, and what would write much is refused."""
 
 import sqlite3
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,68 +69,61 @@ async def usable(region: RegionWorld) -> None:
     ],
 )
 async def test_an_image_has_64_kib_of_properties(
-    tmp_path: Path, properties: dict[str, str], message: str
+    region: RegionWorld, properties: dict[str, str], message: str
 ) -> None:
-    async with RegionWorld(tmp_path).running() as region:
-        made = await region.ask("POST", IMAGES, {"name": "fat", **properties}, token="ann:blue")
-        assert made.status == 413, made.body
-        assert message in made.json["message"]
-        small = await region.ask("POST", IMAGES, {"name": "small"}, token="ann:blue")
-        steps = [{"op": "add", "path": f"/{name}", "value": value} for name, value in properties.items()]
-        path = f"{IMAGES}/{small.json['id']}"
-        patched = await region.ask("PATCH", path, steps, token="ann:blue", headers=PATCH)
-        assert patched.status == 413, patched.body
-        assert message in patched.json["message"]
+    made = await region.ask("POST", IMAGES, {"name": "fat", **properties}, token="ann:blue")
+    assert made.status == 413, made.body
+    assert message in made.json["message"]
+    small = await region.ask("POST", IMAGES, {"name": "small"}, token="ann:blue")
+    steps = [{"op": "add", "path": f"/{name}", "value": value} for name, value in properties.items()]
+    path = f"{IMAGES}/{small.json['id']}"
+    patched = await region.ask("PATCH", path, steps, token="ann:blue", headers=PATCH)
+    assert patched.status == 413, patched.body
+    assert message in patched.json["message"]
 
 
-async def test_of_what_the_scheduler_reads_an_image_has_16_kib(tmp_path: Path) -> None:
-    async with RegionWorld(tmp_path).running() as region:
-        answer = await region.ask("POST", IMAGES, {"name": "fat", **TRAITS}, token="ann:blue")
-        assert answer.status == 400
-        assert "16384 bytes at most" in answer.json["message"]
+async def test_of_what_the_scheduler_reads_an_image_has_16_kib(region: RegionWorld) -> None:
+    answer = await region.ask("POST", IMAGES, {"name": "fat", **TRAITS}, token="ann:blue")
+    assert answer.status == 400
+    assert "16384 bytes at most" in answer.json["message"]
 
 
-async def test_a_server_keeps_only_what_is_read_of_its_image(tmp_path: Path) -> None:
+async def test_a_server_keeps_only_what_is_read_of_its_image(region: RegionWorld) -> None:
     """100 servers of an image of 60 KB: 6 MB were written, and as much again with every change of them."""
-
-    async with RegionWorld(tmp_path).running() as region:
-        await usable(region)
-        before = written(region)
-        assert (await ask_for(region, imageRef=FAT.id, min_count=100)).status == 202
-        assert written(region) - before < 200 * KIB
-        for server in region.engine.view.records.all(Server):
-            assert server.image_properties == {}
+    await usable(region)
+    before = written(region)
+    assert (await ask_for(region, imageRef=FAT.id, min_count=100)).status == 202
+    assert written(region) - before < 200 * KIB
+    for server in region.engine.view.records.all(Server):
+        assert server.image_properties == {}
 
 
-async def test_locking_a_server_writes_little(tmp_path: Path) -> None:
-    async with RegionWorld(tmp_path).running() as region:
-        await usable(region)
-        id = await region.active(imageRef=FAT.id, who="ann:blue")
-        before = written(region)
-        for action in ("lock", "unlock") * 10:
-            assert (await region.act(id, action, who="ann:blue")).status == 202
-        assert written(region) - before < 20 * 2 * KIB
+async def test_locking_a_server_writes_little(region: RegionWorld) -> None:
+    await usable(region)
+    id = await region.active(imageRef=FAT.id, who="ann:blue")
+    before = written(region)
+    for action in ("lock", "unlock") * 10:
+        assert (await region.act(id, action, who="ann:blue")).status == 202
+    assert written(region) - before < 20 * 2 * KIB
 
 
-async def test_a_rebuild_keeps_only_what_is_read_of_the_image(tmp_path: Path) -> None:
-    async with RegionWorld(tmp_path).running() as region:
-        await usable(region)
-        id = await region.active(imageRef=CIRROS.id, who="ann:blue")
-        assert (await region.act(id, "rebuild", {"imageRef": FAT.id}, who="ann:blue")).status == 202
-        assert (region.record(id).image, region.record(id).image_properties) == (FAT.id, {})
-        assert (await region.act(id, "rebuild", {"imageRef": OLD.id}, who="ann:blue")).status == 409
-        await region.finish(id)
-        refused = await region.act(id, "rebuild", {"imageRef": OLD.id}, who="ann:blue")
-        assert refused.status == 400
-        assert "16384 bytes at most" in refused.json["badRequest"]["message"]
+async def test_a_rebuild_keeps_only_what_is_read_of_the_image(region: RegionWorld) -> None:
+    await usable(region)
+    id = await region.active(imageRef=CIRROS.id, who="ann:blue")
+    assert (await region.act(id, "rebuild", {"imageRef": FAT.id}, who="ann:blue")).status == 202
+    assert (region.record(id).image, region.record(id).image_properties) == (FAT.id, {})
+    assert (await region.act(id, "rebuild", {"imageRef": OLD.id}, who="ann:blue")).status == 409
+    await region.finish(id)
+    refused = await region.act(id, "rebuild", {"imageRef": OLD.id}, who="ann:blue")
+    assert refused.status == 400
+    assert "16384 bytes at most" in refused.json["badRequest"]["message"]
 
 
-async def test_an_image_from_before_there_was_a_limit_is_refused_by_name(tmp_path: Path) -> None:
-    async with RegionWorld(tmp_path).running() as region:
-        await usable(region)
-        answer = await ask_for(region, imageRef=OLD.id, min_count=1000)
-        assert answer.status == 400
-        assert "16384 bytes at most" in answer.json["badRequest"]["message"]
+async def test_an_image_from_before_there_was_a_limit_is_refused_by_name(region: RegionWorld) -> None:
+    await usable(region)
+    answer = await ask_for(region, imageRef=OLD.id, min_count=1000)
+    assert answer.status == 400
+    assert "16384 bytes at most" in answer.json["badRequest"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -142,50 +134,43 @@ async def test_an_image_from_before_there_was_a_limit_is_refused_by_name(tmp_pat
     ],
 )
 async def test_a_thousand_servers_that_would_write_too_much_are_refused(
-    tmp_path: Path, fields: dict[str, Any]
+    region: RegionWorld, fields: dict[str, Any]
 ) -> None:
     """Nothing fits, so each of them would be a record in ERROR."""
-
-    async with RegionWorld(tmp_path).running() as region:
-        await usable(region)
-        before = written(region)
-        answer = await ask_for(region, **fields)
-        assert answer.status == 413, answer.body
-        error = answer.json["overLimit"]
-        assert "8388608 bytes together, the limit of one request" in error["message"]
-        assert written(region) == before
-        assert list(region.engine.view.records.all(Server)) == []
-        await region.create(who="ann:blue")
+    await usable(region)
+    before = written(region)
+    answer = await ask_for(region, **fields)
+    assert answer.status == 413, answer.body
+    error = answer.json["overLimit"]
+    assert "8388608 bytes together, the limit of one request" in error["message"]
+    assert written(region) == before
+    assert list(region.engine.view.records.all(Server)) == []
+    await region.create(who="ann:blue")
 
 
-async def test_the_metadata_of_a_server_has_64_kib(tmp_path: Path) -> None:
-    async with RegionWorld(tmp_path).running() as region:
-        await usable(region)
-        metadata = {f"k{n}": "é" * 255 for n in range(128)}
-        answer = await ask_for(region, metadata=metadata)
-        assert answer.status == 403
-        assert "65536 bytes at most, and this would be 65" in answer.json["forbidden"]["message"]
-        id = await region.create(who="ann:blue", metadata={"k": "v"})
-        answer = await region.compute(
-            "POST", f"/servers/{id}/metadata", {"metadata": metadata}, who="ann:blue"
-        )
-        assert answer.status == 403
+async def test_the_metadata_of_a_server_has_64_kib(region: RegionWorld) -> None:
+    await usable(region)
+    metadata = {f"k{n}": "é" * 255 for n in range(128)}
+    answer = await ask_for(region, metadata=metadata)
+    assert answer.status == 403
+    assert "65536 bytes at most, and this would be 65" in answer.json["forbidden"]["message"]
+    id = await region.create(who="ann:blue", metadata={"k": "v"})
+    answer = await region.compute("POST", f"/servers/{id}/metadata", {"metadata": metadata}, who="ann:blue")
+    assert answer.status == 403
 
 
-async def test_the_extra_specs_of_a_flavor_have_16_kib(tmp_path: Path) -> None:
-    async with RegionWorld(tmp_path).running() as region:
-        await usable(region)
-        specs = {f"aggregate_instance_extra_specs:k{n}": "v" * 255 for n in range(60)}
-        path = f"/flavors/{SMALL.id}/os-extra_specs"
-        answer = await region.compute("POST", path, {"extra_specs": specs})
-        assert answer.status == 400
-        assert "they may have 16384 at most" in answer.json["badRequest"]["message"]
+async def test_the_extra_specs_of_a_flavor_have_16_kib(region: RegionWorld) -> None:
+    await usable(region)
+    specs = {f"aggregate_instance_extra_specs:k{n}": "v" * 255 for n in range(60)}
+    path = f"/flavors/{SMALL.id}/os-extra_specs"
+    answer = await region.compute("POST", path, {"extra_specs": specs})
+    assert answer.status == 400
+    assert "they may have 16384 at most" in answer.json["badRequest"]["message"]
 
 
-async def test_a_server_does_not_keep_who_else_may_use_its_flavor(tmp_path: Path) -> None:
-    async with RegionWorld(tmp_path).running() as region:
-        await usable(region)
-        projects = ("blue", *(f"project-{n}" for n in range(5000)))
-        await region.put(Flavor(id="9", name="9", vcpus=1, memory_mb=1, is_public=False, projects=projects))
-        id = await region.create(who="ann:blue", flavorRef="9")
-        assert region.record(id).flavor.projects == ()
+async def test_a_server_does_not_keep_who_else_may_use_its_flavor(region: RegionWorld) -> None:
+    await usable(region)
+    projects = ("blue", *(f"project-{n}" for n in range(5000)))
+    await region.put(Flavor(id="9", name="9", vcpus=1, memory_mb=1, is_public=False, projects=projects))
+    id = await region.create(who="ann:blue", flavorRef="9")
+    assert region.record(id).flavor.projects == ()

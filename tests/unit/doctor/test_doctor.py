@@ -32,7 +32,7 @@ def only(region: Region) -> Finding:
     return finding
 
 
-def mend(region: Region, id: str, grace_s: int = GRACE_S) -> Rejection | None:
+def try_repair(region: Region, id: str, grace_s: int = GRACE_S) -> Rejection | None:
     return region.tries(lambda view, now_s: repair(view, id, Moment(now_s, grace_s)))
 
 
@@ -41,9 +41,9 @@ def is_repaired(region: Region, kind: str) -> None:
     finding = only(region)
     assert finding.kind == kind
     assert finding.repair
-    assert mend(region, finding.id) is None
+    assert try_repair(region, finding.id) is None
     assert found(region) == []
-    assert mend(region, finding.id) == FindingGone(finding.id)
+    assert try_repair(region, finding.id) == FindingGone(finding.id)
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_a_consumer_that_no_record_knows(region: Region, type: str) -> None:
     region.claim("ghost", vcpus(1), type=type)
     young = only(region)
     assert (young.id, young.repair) == ("orphan_consumer:ghost", None)
-    assert mend(region, young.id) == RepairUnsafe(young.id, young.unsafe or "")
+    assert try_repair(region, young.id) == RepairUnsafe(young.id, young.unsafe or "")
     assert region.held("ghost"), "its record may follow"
     region.now_s += GRACE_S
     is_repaired(region, "orphan_consumer")
@@ -79,7 +79,7 @@ def test_a_consumer_that_no_record_knows(region: Region, type: str) -> None:
 
 def test_the_grace_is_the_callers_to_say(region: Region) -> None:
     region.claim("ghost", vcpus(1))
-    assert mend(region, "orphan_consumer:ghost", grace_s=0) is None
+    assert try_repair(region, "orphan_consumer:ghost", grace_s=0) is None
     assert found(region) == []
 
 
@@ -127,7 +127,7 @@ def test_there_must_be_room_for_what_is_claimed_again() -> None:
     region.run("create", S)
     region.do(c.DeleteAllocations(ConsumerId(S)))
     region.claim("other", vcpus(1), type="OTHER")
-    assert isinstance(mend(region, f"server_without_allocations:{S}"), CapacityExceeded)
+    assert isinstance(try_repair(region, f"server_without_allocations:{S}"), CapacityExceeded)
     assert region.held(S) == {}
     assert found(region) == [f"server_without_allocations:{S}"]
 
@@ -261,7 +261,7 @@ def test_a_run_that_has_not_reached_its_cell(region: Region) -> None:
     finding = only(region)
     assert (finding.kind, finding.repair) == ("order_without_end", None)
     assert "has not reached the cell 'cell1'" in finding.sentence
-    assert isinstance(mend(region, finding.id), RepairUnsafe)
+    assert isinstance(try_repair(region, finding.id), RepairUnsafe)
 
 
 def test_a_run_that_does_not_end(region: Region) -> None:
@@ -280,7 +280,7 @@ def test_a_stray_member_of_a_group_of_servers() -> None:
     region.group("g", "anti-affinity")
     region.do(c.ChangeMembers(GroupId("g"), (ConsumerId("stray"),)))
     assert found(region) == [], "one may be declared before there is anything to it"
-    assert mend(region, "stray_member:stray") == FindingGone("stray_member:stray")
+    assert try_repair(region, "stray_member:stray") == FindingGone("stray_member:stray")
     region.run("create", S, group="g")
     is_repaired(region, "stray_member")
     assert list(region.view.groups.memberships) == [S]
@@ -348,4 +348,4 @@ def test_a_host_that_placement_has_lost_is_found() -> None:
     assert "nothing can be placed on host host-1" in outside.sentence
     assert "not in the cell's aggregate" in outside.sentence
     assert "its provider is gone" in gone.sentence
-    assert isinstance(mend(region, gone.id), RepairUnsafe)
+    assert isinstance(try_repair(region, gone.id), RepairUnsafe)

@@ -1,6 +1,5 @@
 """``berth doctor``, against a server that has findings until they are repaired."""
 
-import asyncio
 import io
 import json
 import threading
@@ -10,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from berth.cli.command import CommandError
+from berth.cli.command import CommandError, format_table
 from berth.cli.doctor import check
-from berth.cli.region import format_table
 from berth.client import Client
 
 pytestmark = pytest.mark.fast
@@ -31,18 +29,15 @@ def finding(number: int, repair: str | None) -> dict[str, Any]:
     }
 
 
-def ask_doctor(endpoint: str, token: str, **options: Any) -> int:
-    async def ask() -> int:
-        return await check(Client(endpoint, {"x-auth-token": token}), **options)
-
-    return asyncio.run(ask())
+async def ask_doctor(endpoint: str, token: str, **options: Any) -> int:
+    return await check(Client(endpoint, {"x-auth-token": token}), **options)
 
 
-class Hospital(ThreadingHTTPServer):
+class DoctorServer(ThreadingHTTPServer):
     """Findings that are gone when they are repaired; those without a repair stay."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Reception)
+        super().__init__(("127.0.0.1", 0), _DoctorHandler)
         self.findings: list[dict[str, Any]] = []
         self.asked: list[dict[str, Any]] = []
 
@@ -50,7 +45,7 @@ class Hospital(ThreadingHTTPServer):
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self.server_port}"
 
-    def mend(self, body: dict[str, Any]) -> dict[str, Any]:
+    def repair(self, body: dict[str, Any]) -> dict[str, Any]:
         self.asked.append(body)
         by_id = {one["id"]: one for one in self.findings}
         repairs = []
@@ -65,8 +60,8 @@ class Hospital(ThreadingHTTPServer):
         return {"dry_run": body["dry_run"], "repairs": repairs}
 
 
-class _Reception(BaseHTTPRequestHandler):
-    server: Hospital
+class _DoctorHandler(BaseHTTPRequestHandler):
+    server: DoctorServer
 
     def do_GET(self) -> None:
         assert self.path == "/berth/v1/doctor"
@@ -75,7 +70,7 @@ class _Reception(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         assert self.path == "/berth/v1/doctor/repair"
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        self._answer(self.server.mend(body))
+        self._answer(self.server.repair(body))
 
     def _answer(self, content: object) -> None:
         known = self.headers["x-auth-token"] == "admin"
@@ -93,8 +88,8 @@ class _Reception(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def hospital() -> Iterator[Hospital]:
-    with Hospital() as server:
+def server() -> Iterator[DoctorServer]:
+    with DoctorServer() as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield server
@@ -102,15 +97,17 @@ def hospital() -> Iterator[Hospital]:
         thread.join()
 
 
-def test_nothing_is_wrong(hospital: Hospital, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ask_doctor(hospital.endpoint, "admin", repair=True, yes=True) == 0
+async def test_no_findings_is_said_and_exits_with_0(
+    server: DoctorServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await ask_doctor(server.endpoint, "admin", repair=True, yes=True) == 0
     assert capsys.readouterr().out == "nothing is wrong\n"
-    assert hospital.asked == []
+    assert server.asked == []
 
 
-def test_findings_are_a_table(hospital: Hospital, capsys: pytest.CaptureFixture[str]) -> None:
-    hospital.findings = [finding(1, "release what it holds"), finding(22, None)]
-    assert ask_doctor(hospital.endpoint, "admin", repair=False, yes=False) == 1
+async def test_findings_are_a_table(server: DoctorServer, capsys: pytest.CaptureFixture[str]) -> None:
+    server.findings = [finding(1, "release what it holds"), finding(22, None)]
+    assert await ask_doctor(server.endpoint, "admin", repair=False, yes=False) == 1
     heading, rule, first, second, empty, count = capsys.readouterr().out.splitlines()
     assert heading.split() == ["kind", "subject", "holds", "should", "hold", "what", "repair"]
     assert set(rule) == {"-", " "}
@@ -119,43 +116,43 @@ def test_findings_are_a_table(hospital: Hospital, capsys: pytest.CaptureFixture[
     assert second.endswith("none: it is too young")
     assert first.index("5a8f6d1e") == second.index("5a8f6d1e") == heading.index("holds")
     assert (empty, count) == ("", "2 findings")
-    assert hospital.asked == []
+    assert server.asked == []
 
 
-def test_a_repair_is_shown_first_and_then_asked_about(
-    hospital: Hospital, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+async def test_a_repair_is_shown_first_and_then_asked_about(
+    server: DoctorServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hospital.findings = [finding(1, "release what it holds")]
+    server.findings = [finding(1, "release what it holds")]
     monkeypatch.setattr("sys.stdin", io.StringIO("no\n"))
-    assert ask_doctor(hospital.endpoint, "admin", repair=True, yes=False) == 1
-    assert [body["dry_run"] for body in hospital.asked] == [True]
+    assert await ask_doctor(server.endpoint, "admin", repair=True, yes=False) == 1
+    assert [body["dry_run"] for body in server.asked] == [True]
     out = capsys.readouterr().out
     assert "dry run: nothing has been changed" in out
     assert out.endswith("repair 1 finding? [y/N] nothing has been changed\n")
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
-    assert ask_doctor(hospital.endpoint, "admin", repair=True, yes=False) == 0
-    assert [body["dry_run"] for body in hospital.asked] == [True, True, False]
+    assert await ask_doctor(server.endpoint, "admin", repair=True, yes=False) == 0
+    assert [body["dry_run"] for body in server.asked] == [True, True, False]
     assert capsys.readouterr().out.endswith("nothing is wrong any more\n")
 
 
-def test_what_cannot_be_repaired_is_left_and_said(
-    hospital: Hospital, capsys: pytest.CaptureFixture[str]
+async def test_what_cannot_be_repaired_is_left_and_said(
+    server: DoctorServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    hospital.findings = [finding(1, "release what it holds"), finding(2, None)]
-    assert ask_doctor(hospital.endpoint, "admin", repair=True, yes=True, grace_s=5) == 1
-    dry, real = hospital.asked
+    server.findings = [finding(1, "release what it holds"), finding(2, None)]
+    assert await ask_doctor(server.endpoint, "admin", repair=True, yes=True, grace_s=5) == 1
+    dry, real = server.asked
     assert dry == {"findings": ["orphan_consumer:1", "orphan_consumer:2"], "grace_s": 5, "dry_run": True}
     assert real == {"findings": ["orphan_consumer:1"], "grace_s": 5, "dry_run": False}
     assert capsys.readouterr().out.endswith("1 finding left\n")
-    assert ask_doctor(hospital.endpoint, "admin", repair=True, yes=True) == 1
+    assert await ask_doctor(server.endpoint, "admin", repair=True, yes=True) == 1
     assert capsys.readouterr().out.endswith("nothing can be repaired safely\n")
 
 
-def test_a_region_that_refuses_the_token_or_cannot_be_reached(hospital: Hospital) -> None:
+async def test_a_region_that_refuses_the_token_or_cannot_be_reached(server: DoctorServer) -> None:
     with pytest.raises(CommandError, match=r"The token is invalid or has expired\."):
-        ask_doctor(hospital.endpoint, "nobody", repair=False, yes=False)
+        await ask_doctor(server.endpoint, "nobody", repair=False, yes=False)
     with pytest.raises(CommandError, match=r"no answer from https://127\.0\.0\.1:1: All connection"):
-        ask_doctor("https://127.0.0.1:1", "admin", repair=False, yes=False)
+        await ask_doctor("https://127.0.0.1:1", "admin", repair=False, yes=False)
 
 
 def test_a_table_is_aligned() -> None:

@@ -25,22 +25,20 @@ from berth.engine import engine as engine_module
 from berth.engine import forks as forks_module
 from berth.journal import SqliteAddress, open_journal
 from berth.journal import body as body_module
-from berth.model.batches import Origin
 from berth.model.commands import Claim, CreateProvider, Enact, ReplaceAllocations, SetInventories
-from berth.model.events import RecordChanged
+from berth.model.events import Origin, RecordChanged
 from berth.model.ids import ConsumerId, Index, ProviderId
 from berth.model.placement import Inventory
 from berth.model.rejections import CapacityExceeded, CommandTooLarge, ProviderNotFound, Rejection
-from berth.model.requests import CandidatesRequest, RequestGroup
-from berth.model.scheduling import Plan, ScheduleRequest
+from berth.model.scheduling import CandidatesRequest, Plan, RequestGroup, ScheduleRequest
 from berth.model.servers import Flavor
 from berth.runtime.clock import SystemClock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
 from berth.runtime.telemetry import Telemetry
-from berth.scheduler.options import scheduler_options
 from berth.scheduler.plan import plan
 from berth.view import View
+from tests.options import scheduler_options
 from tests.servers import ROOT
 from tests.waiting import until
 

@@ -10,12 +10,13 @@ import pytest
 
 from berth.engine import Unavailable
 from berth.engine.journal_thread import JournalThread
-from berth.model.batches import Batch
+from berth.model.events import Batch
 from tests.property.test_engine import EngineWorld, batches_in, create, created_in, fail, running
+from tests.waiting import WITHIN_S
 
 pytestmark = pytest.mark.fast
 
-WITHIN_S = 0.1
+ANSWER_S = 0.1
 UNKNOWN = "The outcome is unknown"
 
 
@@ -34,8 +35,9 @@ class Hang:
 
 async def becomes_ready(world: EngineWorld) -> None:
     """As a load balancer asks: nobody reads or writes meanwhile."""
-    while await world.engine.check_ready() is not None:
-        await asyncio.sleep(0.005)
+    async with asyncio.timeout(WITHIN_S):
+        while await world.engine.check_ready() is not None:
+            await asyncio.sleep(0.005)
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -45,7 +47,7 @@ async def test_an_append_that_hangs_is_refused_and_its_outcome_is_read_later(
 ) -> None:
     """It gets in, whether it says so at last or fails."""
     with caplog.at_level(logging.INFO, logger="berth.engine"):
-        async with running(tmp_path / "db", shared=shared, answer_seconds=WITHIN_S) as world:
+        async with running(tmp_path / "db", shared=shared, answer_seconds=ANSWER_S) as world:
             hang = Hang()
             world.journal.before_append.append(hang)
             if fails:
@@ -75,7 +77,7 @@ async def test_an_append_that_hangs_is_refused_and_its_outcome_is_read_later(
 
 
 async def test_an_append_that_hangs_and_fails_has_not_happened(tmp_path: Path) -> None:
-    async with running(tmp_path / "db", answer_seconds=WITHIN_S) as world:
+    async with running(tmp_path / "db", answer_seconds=ANSWER_S) as world:
         hang = Hang()
 
         def hang_and_fail(batch: Batch) -> None:
@@ -93,7 +95,7 @@ async def test_an_append_that_hangs_and_fails_has_not_happened(tmp_path: Path) -
 
 
 async def test_a_look_that_hangs_is_refused(tmp_path: Path) -> None:
-    async with running(tmp_path / "db", shared=True, answer_seconds=WITHIN_S) as world:
+    async with running(tmp_path / "db", shared=True, answer_seconds=ANSWER_S) as world:
         assert await world.submit(create(0)) == {"host-0"}
         hang = Hang()
         world.journal.before_read.append(hang)
@@ -106,7 +108,7 @@ async def test_a_look_that_hangs_is_refused(tmp_path: Path) -> None:
 
 
 async def test_history_that_hangs_is_refused_and_the_server_is_not_ready(tmp_path: Path) -> None:
-    async with running(tmp_path / "db", answer_seconds=WITHIN_S) as world:
+    async with running(tmp_path / "db", answer_seconds=ANSWER_S) as world:
         assert await world.submit(create(0)) == {"host-0"}
         hang = Hang()
         world.journal.before_read.append(hang)
@@ -123,7 +125,7 @@ async def test_history_that_hangs_is_refused_and_the_server_is_not_ready(tmp_pat
 
 async def test_a_server_that_stops_does_not_wait_for_it(tmp_path: Path) -> None:
     hang = Hang()
-    async with running(tmp_path / "db", answer_seconds=WITHIN_S) as world:
+    async with running(tmp_path / "db", answer_seconds=ANSWER_S) as world:
         world.journal.before_append.append(hang)
         with pytest.raises(Unavailable, match=UNKNOWN):
             await world.submit(create(0))

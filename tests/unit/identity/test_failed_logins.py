@@ -1,6 +1,5 @@
 """Logins that fail are slowed down, by user and address; those that are right are not."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,6 @@ from tests.worlds import RegionWorld
 pytestmark = pytest.mark.fast
 
 WRONG = "wrong-password-0123"
-
-
-@pytest.fixture
-async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
-    async with RegionWorld(tmp_path, FILE).running() as region:
-        yield region
 
 
 async def statuses(region: RegionWorld, body: Any, count: int) -> list[int]:
@@ -57,26 +50,28 @@ async def test_guessing_names_and_tokens_harms_nobody_at_the_same_address(region
     assert (await log_in(region, by_token(ANN))).status == 201
 
 
-def test_the_answers_do_not_tell_which_users_there_are(tmp_path: Path) -> None:
+async def guess(region: RegionWorld, name: str) -> list[tuple[int, str | None]]:
+    """What wrong passwords of this name are answered, among those of names that there are not."""
+    answers = []
+    for guesses, wait_s in ((FREE, 0), (3, 60), (3, 1), (2, 600), (FREE + 3, 0)):
+        for number in range(guesses):
+            await log_in(region, by_password(f"nobody-{number}", WRONG))
+            answer = await log_in(region, by_password(name, WRONG))
+            answers.append((answer.status, answer.headers.get("retry-after")))
+        region.clock.advance(wait_s)
+    return answers
+
+
+async def test_the_answers_do_not_tell_which_users_there_are(tmp_path: Path) -> None:
     """After a few names that there are not, 401 meant: there is such a user, and 429: there is not."""
-
-    async def answers(region: RegionWorld, name: str) -> list[tuple[int, str | None]]:
-        said = []
-        for guesses, wait_s in ((FREE, 0), (3, 60), (3, 1), (2, 600), (FREE + 3, 0)):
-            for number in range(guesses):
-                await log_in(region, by_password(f"nobody-{number}", WRONG))
-                answer = await log_in(region, by_password(name, WRONG))
-                said.append((answer.status, answer.headers.get("retry-after")))
-            region.clock.advance(wait_s)
-        return said
-
-    told = []
+    answers = []
     for name in ("ann", "another"):
         folder = tmp_path / name
         folder.mkdir()
-        told.append(RegionWorld(folder, FILE).run(lambda region, name=name: answers(region, name)))  # type: ignore[misc]
-    assert told[0] == told[1]
-    assert {status for status, _ in told[0]} == {401, 429}
+        async with RegionWorld(folder, FILE).running() as region:
+            answers.append(await guess(region, name))
+    assert answers[0] == answers[1]
+    assert {status for status, _ in answers[0]} == {401, 429}
 
 
 def test_the_wait_grows_to_its_end_and_is_forgotten() -> None:

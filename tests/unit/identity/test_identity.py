@@ -1,8 +1,6 @@
 """/identity/v3: logging in with a tokens file, what tokens are good for, and where services are found."""
 
-import asyncio
 import hashlib
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +8,7 @@ import pytest
 
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.auth.tokens import Tokens
-from tests.worlds import Answer, RegionWorld
+from tests.worlds import HttpAnswer, RegionWorld
 
 pytestmark = pytest.mark.fast
 
@@ -27,12 +25,6 @@ DIGEST = "sha256:" + hashlib.sha256(ANN.encode()).hexdigest()
 FILE = entry(ADMIN, "admin", "ops", '["admin", "member"]') + entry(DIGEST, "ann", "blue", '["member"]')
 
 
-@pytest.fixture
-async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
-    async with RegionWorld(tmp_path, FILE).running() as region:
-        yield region
-
-
 def by_password(user: str, password: str, **scope: Any) -> dict[str, Any]:
     named = {"name": user, "domain": {"name": "Default"}, "password": password}
     auth: dict[str, Any] = {"identity": {"methods": ["password"], "password": {"user": named}}}
@@ -45,7 +37,7 @@ def by_token(token: str) -> dict[str, Any]:
     return {"auth": {"identity": {"methods": ["token"], "token": {"id": token}}}}
 
 
-async def log_in(region: RegionWorld, body: object, **how: Any) -> Answer:
+async def log_in(region: RegionWorld, body: object, **how: Any) -> HttpAnswer:
     return await region.ask("POST", TOKENS, body, token=None, **how)
 
 
@@ -218,7 +210,7 @@ async def test_without_cells_issued_tokens_are_not_believed(region: RegionWorld)
 async def test_a_token_is_shown_to_its_user_and_to_admins(region: RegionWorld) -> None:
     token = await issued(region)
 
-    async def ask(method: str, who: str, subject: str | None) -> Answer:
+    async def ask(method: str, who: str, subject: str | None) -> HttpAnswer:
         headers = {} if subject is None else {"x-subject-token": subject}
         return await region.ask(method, TOKENS, token=who, headers=headers)
 
@@ -267,7 +259,6 @@ async def test_lists_of_what_there_is(region: RegionWorld) -> None:
 @pytest.mark.parametrize("path", ["projects?tags-any=a", "users?tags=a", "endpoints?type=image", "roles?a=b"])
 async def test_a_list_is_refused_with_a_word_that_it_does_not_know(region: RegionWorld, path: str) -> None:
     """All of it was listed."""
-
     refused = await region.ask("GET", f"/identity/v3/{path}", token=ADMIN)
     assert refused.status == 400
     assert "is not supported in a list of" in refused.json["error"]["message"]
@@ -294,13 +285,10 @@ async def test_where_everybody_is_believed_any_password_will_do(tmp_path: Path) 
         assert [project["id"] for project in listed.json["projects"]] == ["ops"]
 
 
-def test_entries_of_one_user_do_not_lend_each_other_roles(tmp_path: Path) -> None:
+async def test_entries_of_one_user_do_not_lend_each_other_roles(tmp_path: Path) -> None:
     weak, strong = "weak-token-0123456789", "strong-token-0123456789"
     region = RegionWorld(tmp_path, entry(strong, "ann", "blue", '["admin"]') + entry(weak, "ann", "blue"))
-
-    async def story(region: RegionWorld) -> str:
-        return await issued(region, "ann", weak)
-
-    token = region.run(story)
+    async with region.running():
+        token = await issued(region, "ann", weak)
     tokens = Tokens(str(region.tokens_file), region.clock, issues=True)
-    assert asyncio.run(tokens.identify({"x-auth-token": token})) == Caller("ann", "blue", ())
+    assert await tokens.identify({"x-auth-token": token}) == Caller("ann", "blue", ())

@@ -1,24 +1,17 @@
 """/image/v2: images are made, filled, found, changed and deleted; by whom, and what they may say."""
 
 import hashlib
-from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from tests.worlds import Answer, RegionWorld, uuid_of
+from tests.worlds import HttpAnswer, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
 IMAGES = "/image/v2/images"
 PATCH = "application/openstack-images-v2.1-json-patch"
-
-
-@pytest.fixture
-async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
-    async with RegionWorld(tmp_path).running() as region:
-        yield region
 
 
 async def new(region: RegionWorld, name: str = "cirros", who: str = "ann:blue", **fields: Any) -> Any:
@@ -36,12 +29,14 @@ async def names(region: RegionWorld, query: str = "", who: str = "ann:blue") -> 
 
 async def patch(
     region: RegionWorld, id: str, *steps: Sequence[Any], who: str = "ann:blue", media: str = PATCH
-) -> Answer:
+) -> HttpAnswer:
     body = [dict(zip(("op", "path", "value"), step, strict=False)) for step in steps]
     return await region.ask("PATCH", f"{IMAGES}/{id}", body, token=who, headers={"content-type": media})
 
 
-async def upload(region: RegionWorld, id: str, content: bytes = b"content", who: str = "ann:blue") -> Answer:
+async def upload(
+    region: RegionWorld, id: str, content: bytes = b"content", who: str = "ann:blue"
+) -> HttpAnswer:
     headers = {"content-type": "application/octet-stream"}
     return await region.ask_raw("PUT", f"{IMAGES}/{id}/file", content, token=who, headers=headers)
 
@@ -254,7 +249,6 @@ async def test_a_list_is_refused_with_a_word_that_it_does_not_know(region: Regio
 
 async def test_a_query_of_too_many_parameters_is_refused(region: RegionWorld) -> None:
     """It was answered with 500, in another API's shape."""
-
     answer = await region.ask(
         "GET", f"{IMAGES}?" + "&".join(f"tag=t{n}" for n in range(101)), token="ann:blue"
     )

@@ -1,4 +1,4 @@
-"""``berth import`` from databases made by hand: what is refused, what is left out, and what is told."""
+"""``berth import`` from databases made by hand: what is refused, what is left out, and what is reported."""
 
 import sqlite3
 from pathlib import Path
@@ -18,8 +18,7 @@ from berth.journal import (
     open_journal,
     parse_address,
 )
-from berth.model.batches import Batch
-from berth.model.events import Stamp
+from berth.model.events import Batch, Stamp
 from berth.model.ids import ClassId, ConsumerId, ProviderId
 from berth.model.placement import Consumer, Inventory
 from berth.runtime.settings import TABLE
@@ -43,7 +42,7 @@ def _no_settings_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(variable, raising=False)
 
 
-class Told(NamedTuple):
+class ImportResult(NamedTuple):
     status: int
     out: str
     err: str
@@ -54,8 +53,8 @@ class Told(NamedTuple):
         return [int(cell.replace(",", "")) for cell in line.split()[1:] if cell not in ("-", "DIFFERS")]
 
 
-class Desk:
-    """A place to import at: a source is made of scripts, the target is a file beside it."""
+class Importer:
+    """Imports from a source that is made of scripts, into a file beside it."""
 
     def __init__(self, directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.path = directory / "berth.db"
@@ -66,14 +65,14 @@ class Desk:
     def target(self) -> str:
         return f"sqlite:///{self.path}"
 
-    def run(self, *scripts: str, flags: tuple[str, ...] = ()) -> Told:
+    def run(self, *scripts: str, flags: tuple[str, ...] = ()) -> ImportResult:
         source = self._directory / "placement.db"
         source.unlink(missing_ok=True)
         return self.run_from(make_source(source, *scripts), *flags)
 
-    def run_from(self, url: str, *flags: str) -> Told:
+    def run_from(self, url: str, *flags: str) -> ImportResult:
         status = main(["import", "--from", url, "--database", self.target, *flags])
-        return Told(status, *self._capsys.readouterr())
+        return ImportResult(status, *self._capsys.readouterr())
 
     def journal(self) -> Journal:
         return open_journal(parse_address(self.target), shared=None)
@@ -87,18 +86,18 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Desk:
-    return Desk(tmp_path, capsys)
+def importer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Importer:
+    return Importer(tmp_path, capsys)
 
 
 # -- what is brought over -----------------------------------------------------------------------
 
 
-def test_everything_is_imported_as_it_is(desk: Desk) -> None:
-    told = desk.run(SOUND)
-    assert told.status == 0, told
-    assert "the import is complete" in told.out
-    view = desk.view()
+def test_everything_is_imported_as_it_is(importer: Importer) -> None:
+    result = importer.run(SOUND)
+    assert result.status == 0, result
+    assert "the import is complete" in result.out
+    view = importer.view()
     assert [view.classes.name_of(id) for id in view.classes.ids()][-2:] == ["CUSTOM_Z", "CUSTOM_A"]
     assert view.classes.id_of("CUSTOM_Z") == ZEBRA
     assert view.custom_traits == {"CUSTOM_T": FIRST_S}
@@ -118,15 +117,15 @@ def test_everything_is_imported_as_it_is(desk: Desk) -> None:
     assert (idle.consumer, idle.held) == (Consumer(0, "project", "user", None, FIRST_S, FIRST_S), ())
 
 
-def test_the_journal_says_that_it_was_an_import(desk: Desk) -> None:
-    desk.run(SOUND)
-    journal = desk.journal()
+def test_the_journal_says_that_it_was_an_import(importer: Importer) -> None:
+    importer.run(SOUND)
+    journal = importer.journal()
     (batch,) = journal.read(View().index)
     journal.close()
     assert [entry.origin.action for entry in batch.entries] == ["berth:import"]
 
 
-def test_many_rows_come_in_chunks_and_batches_none_lost(desk: Desk, tmp_path: Path) -> None:
+def test_many_rows_come_in_chunks_and_batches_none_lost(importer: Importer, tmp_path: Path) -> None:
     count = 5003
     traits = "INSERT INTO traits (id, name) VALUES (1, 'COMPUTE_NODE'), (2, 'CUSTOM_A'), (3, 'CUSTOM_B');"
     url = make_source(tmp_path / "many.db", traits)
@@ -143,42 +142,42 @@ def test_many_rows_come_in_chunks_and_batches_none_lost(desk: Desk, tmp_path: Pa
     )
     source.commit()
     source.close()
-    told = desk.run_from(url)
-    assert told.status == 0, told
-    assert told.counts("resource_providers") == [count, count, 0, 0, count]
-    assert told.counts("resource_provider_traits") == [3 * count, 3 * count, 0, 0, 3 * count]
-    view = desk.view()
+    result = importer.run_from(url)
+    assert result.status == 0, result
+    assert result.counts("resource_providers") == [count, count, 0, 0, count]
+    assert result.counts("resource_provider_traits") == [3 * count, 3 * count, 0, 0, 3 * count]
+    view = importer.view()
     assert view.index > 1
     for record in view.providers.values():
         assert record.name == f"host-{record.generation}"
         assert record.traits == ("COMPUTE_NODE", "CUSTOM_A", "CUSTOM_B")
 
 
-def test_what_is_over_capacity_is_imported_and_reported(desk: Desk) -> None:
-    told = desk.run(SOUND, "UPDATE inventories SET total = 2, allocation_ratio = 1.0 WHERE id = 1;")
-    assert told.status == 0
-    assert "1 inventories with more used than their capacity" in told.out
-    assert f"provider {HOST} (host), VCPU: 2 of 1" in told.out
-    assert desk.view().providers[ProviderId(HOST)].used == {0: 2}
+def test_what_is_over_capacity_is_imported_and_reported(importer: Importer) -> None:
+    result = importer.run(SOUND, "UPDATE inventories SET total = 2, allocation_ratio = 1.0 WHERE id = 1;")
+    assert result.status == 0
+    assert "1 inventories with more used than their capacity" in result.out
+    assert f"provider {HOST} (host), VCPU: 2 of 1" in result.out
+    assert importer.view().providers[ProviderId(HOST)].used == {0: 2}
 
 
-def test_a_root_that_the_parents_do_not_lead_to_is_reported(desk: Desk) -> None:
-    told = desk.run(SOUND, "UPDATE resource_providers SET root_provider_id = 1 WHERE id = 1;")
-    assert told.status == 0
-    assert "1 resource_providers whose root does not match their parents" in told.out
+def test_a_root_that_the_parents_do_not_lead_to_is_reported(importer: Importer) -> None:
+    result = importer.run(SOUND, "UPDATE resource_providers SET root_provider_id = 1 WHERE id = 1;")
+    assert result.status == 0
+    assert "1 resource_providers whose root does not match their parents" in result.out
 
 
-def test_what_nothing_refers_to_is_counted_as_unused(desk: Desk) -> None:
-    told = desk.run(
+def test_what_nothing_refers_to_is_counted_as_unused(importer: Importer) -> None:
+    result = importer.run(
         SOUND,
         "INSERT INTO projects (id, external_id) VALUES (2, 'p');"
         "INSERT INTO users (id, external_id) VALUES (2, 'u');"
         "INSERT INTO consumer_types (id, name) VALUES (2, 'T');"
         "INSERT INTO placement_aggregates (id, uuid) VALUES (2, 'a');",
     )
-    assert told.status == 0, told
+    assert result.status == 0, result
     for table in ("projects", "users", "consumer_types", "placement_aggregates"):
-        assert told.counts(table) == [2, 2, 0, 1, 1]
+        assert result.counts(table) == [2, 2, 0, 1, 1]
 
 
 # -- what cannot be brought over ----------------------------------------------------------------
@@ -339,30 +338,32 @@ BROKEN: tuple[tuple[str, str, dict[str, int]], ...] = (
 
 
 @pytest.mark.parametrize(("script", "kind", "left_out"), BROKEN)
-def test_what_is_broken(script: str, kind: str, left_out: dict[str, int], desk: Desk) -> None:
-    refused = desk.run(SOUND, script)
+def test_broken_rows_are_refused_or_left_out(
+    script: str, kind: str, left_out: dict[str, int], importer: Importer
+) -> None:
+    refused = importer.run(SOUND, script)
     assert refused.status == 1
     assert kind in refused.out
-    assert "nothing was written. Mend the source, or import what can be with --skip-broken" in refused.err
-    assert desk.view().index == 0
+    assert "nothing was written. Repair the source, or import the rest with --skip-broken" in refused.err
+    assert importer.view().index == 0
 
-    told = desk.run(SOUND, script, flags=("--skip-broken",))
-    assert told.status == 0, told
-    assert kind in told.out
+    result = importer.run(SOUND, script, flags=("--skip-broken",))
+    assert result.status == 0, result
+    assert kind in result.out
     for table, count in left_out.items():
-        stored, read, left, unused, berth = told.counts(table)
+        stored, read, left, unused, berth = result.counts(table)
         assert (stored, left) == (read, count)
         assert berth == read - left - unused
-    desk.view()
+    importer.view()
 
 
-def test_a_refusal_shows_a_few_examples_and_a_skip_all(desk: Desk) -> None:
+def test_a_refusal_shows_a_few_examples_and_a_skip_all(importer: Importer) -> None:
     orphans = ", ".join(f"(NULL, NULL, {n}, 2, 'nobody-{n}', 0, 1)" for n in range(100, 150))
     script = f"INSERT INTO allocations VALUES {orphans};"
-    refused = desk.run(SOUND, script)
+    refused = importer.run(SOUND, script)
     assert "50 allocations of a consumer" in refused.out
     assert refused.out.count("nobody-") == 3
-    assert desk.run(SOUND, script, flags=("--skip-broken",)).out.count("nobody-") == 50
+    assert importer.run(SOUND, script, flags=("--skip-broken",)).out.count("nobody-") == 50
 
 
 # -- the source ---------------------------------------------------------------------------------
@@ -380,23 +381,25 @@ def test_a_refusal_shows_a_few_examples_and_a_skip_all(desk: Desk) -> None:
         ),
     ],
 )
-def test_a_source_that_is_not_what_is_expected(script: str, message: str, desk: Desk) -> None:
-    told = desk.run(SOUND, script)
-    assert told.status == 1
-    assert message in told.err
+def test_a_source_that_is_not_what_is_expected_is_refused(
+    script: str, message: str, importer: Importer
+) -> None:
+    result = importer.run(SOUND, script)
+    assert result.status == 1
+    assert message in result.err
 
 
-def test_a_source_that_is_not_there_is_not_created(desk: Desk, tmp_path: Path) -> None:
-    told = desk.run_from(f"sqlite:///{tmp_path / 'none.db'}")
-    assert told.status == 1
-    assert "cannot read the source: unable to open database file" in told.err
+def test_a_source_that_is_not_there_is_not_created(importer: Importer, tmp_path: Path) -> None:
+    result = importer.run_from(f"sqlite:///{tmp_path / 'none.db'}")
+    assert result.status == 1
+    assert "cannot read the source: unable to open database file" in result.err
     assert not (tmp_path / "none.db").exists()
 
 
-def test_a_source_is_left_as_it_is(desk: Desk, tmp_path: Path) -> None:
-    desk.run(SOUND)
+def test_a_source_is_left_as_it_is(importer: Importer, tmp_path: Path) -> None:
+    importer.run(SOUND)
     before = (tmp_path / "placement.db").read_bytes()
-    desk.run_from(f"sqlite:///{tmp_path / 'placement.db'}", "--dry-run")
+    importer.run_from(f"sqlite:///{tmp_path / 'placement.db'}", "--dry-run")
     assert (tmp_path / "placement.db").read_bytes() == before
     assert {path.name for path in tmp_path.glob("placement.db*")} == {"placement.db"}
 
@@ -409,42 +412,44 @@ def test_urls_as_they_stand_in_a_placement_conf() -> None:
         source_address("mysql+pymysql://db/placement?ssl_ca=/etc/ca.pem")
 
 
-def test_no_source_and_a_bad_one(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["import", "--database", desk.target]) == 2
+def test_a_missing_source_and_a_bad_one_are_refused(
+    importer: Importer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["import", "--database", importer.target]) == 2
     assert "--from or OS_PLACEMENT_DATABASE__CONNECTION must name" in capsys.readouterr().err
-    told = desk.run_from("oracle://placement:s3cret@db/placement")
-    assert told.status == 2
-    assert "oracle is not supported" in told.err
-    assert "s3cret" not in told.err
+    result = importer.run_from("oracle://placement:s3cret@db/placement")
+    assert result.status == 2
+    assert "oracle is not supported" in result.err
+    assert "s3cret" not in result.err
 
 
 def test_the_source_may_be_named_where_placement_looks(
-    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    importer: Importer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("OS_PLACEMENT_DATABASE__CONNECTION", make_source(tmp_path / "named.db", SOUND))
-    assert main(["import", "--database", desk.target]) == 0
-    assert len(desk.view().providers) == 2
+    assert main(["import", "--database", importer.target]) == 0
+    assert len(importer.view().providers) == 2
 
 
 # -- the target ---------------------------------------------------------------------------------
 
 
-def test_a_dry_run_reports_and_writes_nothing(desk: Desk) -> None:
-    told = desk.run(SOUND, flags=("--dry-run",))
-    assert told.status == 0
-    assert "nothing was written" in told.out
-    assert told.counts("consumers") == [2, 2, 0, 0]
-    assert not desk.path.exists()
-    broken = desk.run(SOUND, "DELETE FROM consumers;", flags=("--dry-run",))
+def test_a_dry_run_reports_and_writes_nothing(importer: Importer) -> None:
+    result = importer.run(SOUND, flags=("--dry-run",))
+    assert result.status == 0
+    assert "nothing was written" in result.out
+    assert result.counts("consumers") == [2, 2, 0, 0]
+    assert not importer.path.exists()
+    broken = importer.run(SOUND, "DELETE FROM consumers;", flags=("--dry-run",))
     assert broken.status == 1
     assert "2 allocations of a consumer that does not exist" in broken.out
 
 
-def test_a_target_that_is_not_empty_is_refused_with_what_it_has(desk: Desk) -> None:
-    assert desk.run(SOUND).status == 0
-    before = desk.view().state()
-    told = desk.run(SOUND)
-    assert told.status == 1
+def test_a_target_that_is_not_empty_is_refused_with_what_it_has(importer: Importer) -> None:
+    assert importer.run(SOUND).status == 0
+    before = importer.view().state()
+    result = importer.run(SOUND)
+    assert result.status == 1
     for words in (
         "ends at index 1",
         "2 providers",
@@ -452,12 +457,12 @@ def test_a_target_that_is_not_empty_is_refused_with_what_it_has(desk: Desk) -> N
         "2 custom resource classes",
         "1 custom traits",
     ):
-        assert words in told.err
-    assert desk.view().state() == before
+        assert words in result.err
+    assert importer.view().state() == before
 
 
 def test_an_unfinished_import_cannot_be_used_or_continued(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    importer: Importer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("berth.importing.events._BATCH_EVENTS", 5)
     append = Journal.fill
@@ -468,19 +473,19 @@ def test_an_unfinished_import_cannot_be_used_or_continued(
         append(journal, row)
 
     monkeypatch.setattr(Journal, "fill", broken)
-    told = desk.run(SOUND)
-    assert told.status == 1
-    assert "the import failed: the disk is full; drop the target database" in told.err
+    result = importer.run(SOUND)
+    assert result.status == 1
+    assert "the import failed: the disk is full; drop the target database" in result.err
     with pytest.raises(JournalError):
-        desk.view()
+        importer.view()
     monkeypatch.setattr(Journal, "fill", append)
-    told = desk.run(SOUND)
-    assert told.status == 1
-    assert "an earlier import into the target did not finish: drop the target database" in told.err
+    result = importer.run(SOUND)
+    assert result.status == 1
+    assert "an earlier import into the target did not finish: drop the target database" in result.err
 
 
 def test_every_append_before_the_last_leaves_a_journal_without_a_beginning(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    importer: Importer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("berth.importing.events._BATCH_EVENTS", 5)
     append, indices = Journal.fill, []
@@ -490,23 +495,27 @@ def test_every_append_before_the_last_leaves_a_journal_without_a_beginning(
         append(journal, row)
 
     monkeypatch.setattr(Journal, "fill", counted)
-    assert desk.run(SOUND).status == 0
+    assert importer.run(SOUND).status == 0
     assert sorted(indices) == list(range(1, len(indices) + 1))
     assert len(indices) > 2
     assert indices[-1] == 1
 
 
-def test_another_writer_to_the_target_is_reported(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_writer_to_the_target_is_reported(
+    importer: Importer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def taken(*_: Any) -> None:
         raise Conflict("duplicate key")
 
     monkeypatch.setattr(Journal, "fill", taken)
-    told = desk.run(SOUND)
-    assert told.status == 1
-    assert "another process writes to the target: stop every server that uses it" in told.err
+    result = importer.run(SOUND)
+    assert result.status == 1
+    assert "another process writes to the target: stop every server that uses it" in result.err
 
 
-def test_a_row_that_is_lost_on_the_way_shows(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_that_is_lost_on_the_way_is_reported(
+    importer: Importer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     row_of = Journal.row_of
 
     def forgetful(journal: Journal, batch: Batch, previous: str | None) -> JournalRow:
@@ -515,12 +524,12 @@ def test_a_row_that_is_lost_on_the_way_shows(desk: Desk, monkeypatch: pytest.Mon
         return row_of(journal, Batch(batch.index, batch.id, batch.at_ns, (entry,)), previous)
 
     monkeypatch.setattr(Journal, "row_of", forgetful)
-    told = desk.run(SOUND)
-    assert told.status == 1
-    assert [line.split()[0] for line in told.out.splitlines() if line.endswith("DIFFERS")] == ["consumers"]
-    assert "the two sides differ: do not use the target" in told.err
+    result = importer.run(SOUND)
+    assert result.status == 1
+    assert [line.split()[0] for line in result.out.splitlines() if line.endswith("DIFFERS")] == ["consumers"]
+    assert "the two sides differ: do not use the target" in result.err
 
 
-def test_an_empty_placement_is_an_empty_ledger(desk: Desk) -> None:
-    assert desk.run().status == 0
-    assert desk.view().index == 0
+def test_an_empty_placement_is_an_empty_ledger(importer: Importer) -> None:
+    assert importer.run().status == 0
+    assert importer.view().index == 0

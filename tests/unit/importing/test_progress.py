@@ -1,4 +1,4 @@
-"""What whoever waits for an import is told meanwhile."""
+"""The progress that an import shows while it runs."""
 
 import io
 from collections.abc import Iterator
@@ -16,8 +16,8 @@ class Terminal(io.StringIO):
         return True
 
 
-def told(out: io.StringIO, seconds: float) -> str:
-    """What is told of 2,000 things that take so long, evenly."""
+def progress_of(out: io.StringIO, seconds: float) -> str:
+    """What is shown of 2,000 things that take so long, evenly."""
     clock = FakeClock()
 
     def things() -> Iterator[int]:
@@ -30,7 +30,7 @@ def told(out: io.StringIO, seconds: float) -> str:
 
 
 def test_a_log_gets_a_line_every_few_seconds_and_one_at_the_end() -> None:
-    lines = told(io.StringIO(), 20).splitlines()
+    lines = progress_of(io.StringIO(), 20).splitlines()
     assert [line.split()[1:4] for line in lines[:-1]] == [
         ["500", "of", "2,000"],
         ["1,000", "of", "2,000"],
@@ -41,11 +41,11 @@ def test_a_log_gets_a_line_every_few_seconds_and_one_at_the_end() -> None:
 
 
 def test_a_log_gets_no_line_for_what_takes_no_time() -> None:
-    assert told(io.StringIO(), 0.5) == ""
+    assert progress_of(io.StringIO(), 0.5) == ""
 
 
 def test_a_terminal_gets_one_line_that_is_rewritten() -> None:
-    text = told(Terminal(), 2)
+    text = progress_of(Terminal(), 2)
     assert text.count("\n") == 1
     assert text.count("\r") == 5
     assert text.endswith("2.0 s\x1b[K\n")

@@ -224,51 +224,44 @@ def test_every_refused_key_is_refused_by_name() -> None:
         assert (wrong.key, wrong.accepted.startswith("left out: ")) == (key, True)
 
 
-async def test_refused_extra_specs_are_refused_at_flavors_and_servers(tmp_path: Path) -> None:
-    async with RegionWorld(tmp_path).running() as region:
-        await region.fleet()
-        for number, key in enumerate(refused_specs()):
-            given = {key: SPECS[key]}
-            path = f"/flavors/{SMALL.id}/os-extra_specs"
-            answer = await region.compute("POST", path, {"extra_specs": given})
-            assert (answer.status, key in answer.json["badRequest"]["message"]) == (400, True), key
-            # One that was made before is refused when a server is to be made of it.
-            old = type(SMALL)(
-                id=f"old-{number}", name=f"old-{number}", vcpus=1, memory_mb=1, extra_specs=given
-            )
-            await region.put(old)
-            body = {"server": {"name": "x", "flavorRef": old.id, "imageRef": CIRROS.id}}
-            answer = await region.compute("POST", "/servers", body)
-            assert (answer.status, key in answer.json["badRequest"]["message"]) == (400, True), key
+async def test_refused_extra_specs_are_refused_at_flavors_and_servers(region: RegionWorld) -> None:
+    await region.fleet()
+    for number, key in enumerate(refused_specs()):
+        given = {key: SPECS[key]}
+        path = f"/flavors/{SMALL.id}/os-extra_specs"
+        answer = await region.compute("POST", path, {"extra_specs": given})
+        assert (answer.status, key in answer.json["badRequest"]["message"]) == (400, True), key
+        # One that was made before is refused when a server is to be made of it.
+        old = type(SMALL)(id=f"old-{number}", name=f"old-{number}", vcpus=1, memory_mb=1, extra_specs=given)
+        await region.put(old)
+        body = {"server": {"name": "x", "flavorRef": old.id, "imageRef": CIRROS.id}}
+        answer = await region.compute("POST", "/servers", body)
+        assert (answer.status, key in answer.json["badRequest"]["message"]) == (400, True), key
 
 
-async def test_refused_properties_are_refused_at_images(tmp_path: Path) -> None:
-    async with RegionWorld(tmp_path).running() as region:
-        for key in refused_properties():
-            answer = await region.ask("POST", IMAGES, {"name": "x", key: "1"}, token="ann:blue")
-            assert (answer.status, key in answer.body.decode()) == (400, True), key
-        made = await region.ask("POST", IMAGES, {"name": "x", "os_distro": "debian"}, token="ann:blue")
-        assert made.status == 201
-        patch = [{"op": "add", "path": "/hw_cpu_policy", "value": "dedicated"}]
-        media = {"content-type": "application/openstack-images-v2.1-json-patch"}
-        answer = await region.ask(
-            "PATCH", f"{IMAGES}/{made.json['id']}", patch, token="ann:blue", headers=media
+async def test_refused_properties_are_refused_at_images(region: RegionWorld) -> None:
+    for key in refused_properties():
+        answer = await region.ask("POST", IMAGES, {"name": "x", key: "1"}, token="ann:blue")
+        assert (answer.status, key in answer.body.decode()) == (400, True), key
+    made = await region.ask("POST", IMAGES, {"name": "x", "os_distro": "debian"}, token="ann:blue")
+    assert made.status == 201
+    patch = [{"op": "add", "path": "/hw_cpu_policy", "value": "dedicated"}]
+    media = {"content-type": "application/openstack-images-v2.1-json-patch"}
+    answer = await region.ask("PATCH", f"{IMAGES}/{made.json['id']}", patch, token="ann:blue", headers=media)
+    assert answer.status == 400
+
+
+async def test_refused_properties_are_refused_at_servers(region: RegionWorld) -> None:
+    await region.fleet()
+    for number, key in enumerate(refused_properties()):
+        old = type(CIRROS)(
+            id=uuid_of(2000 + number),
+            name="old",
+            status="active",
+            visibility="public",
+            properties={key: "1"},
         )
-        assert answer.status == 400
-
-
-async def test_refused_properties_are_refused_at_servers(tmp_path: Path) -> None:
-    async with RegionWorld(tmp_path).running() as region:
-        await region.fleet()
-        for number, key in enumerate(refused_properties()):
-            old = type(CIRROS)(
-                id=uuid_of(2000 + number),
-                name="old",
-                status="active",
-                visibility="public",
-                properties={key: "1"},
-            )
-            await region.put(old)
-            body = {"server": {"name": "x", "flavorRef": SMALL.id, "imageRef": old.id}}
-            answer = await region.compute("POST", "/servers", body)
-            assert (answer.status, key in answer.json["badRequest"]["message"]) == (400, True), key
+        await region.put(old)
+        body = {"server": {"name": "x", "flavorRef": SMALL.id, "imageRef": old.id}}
+        answer = await region.compute("POST", "/servers", body)
+        assert (answer.status, key in answer.json["badRequest"]["message"]) == (400, True), key

@@ -1,5 +1,5 @@
 """A region with clusters: hosts that may be in racks, and somebody who builds and deletes servers and keeps
-clusters when a story says so."""
+clusters when a test says so."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ from berth.model.commands import Enact
 from berth.model.saga_runs import Outbox
 from berth.runtime.ids import Ids
 from berth.sagas.proposals import Context, read_quotas
-from berth.scheduler.options import scheduler_options
-from tests.worlds import CIRROS, INVENTORY, LARGE, SECRET, SMALL, Answer, RegionWorld, uuid_of
+from tests.options import scheduler_options
+from tests.worlds import CIRROS, INVENTORY, LARGE, SECRET, SMALL, HttpAnswer, RegionWorld, uuid_of
 
 CLUSTERS = "/berth/v1/clusters"
 CELL, RACKS = 500, 600
@@ -67,7 +67,7 @@ async def shown(region: RegionWorld, id: str, **how: Any) -> Any:
     return answer.json["cluster"]
 
 
-async def scaled(region: RegionWorld, id: str, **body: Any) -> Answer:
+async def scaled(region: RegionWorld, id: str, **body: Any) -> HttpAnswer:
     return await region.ask("POST", f"{CLUSTERS}/{id}/scale", body)
 
 
@@ -75,8 +75,8 @@ async def kept(region: RegionWorld, error: str | None = None) -> None:
     """Orders are carried out and clusters brought on until there is nothing left to do now. With an error,
     nothing can be built."""
     for _ in range(1_000):
-        orders = [outbox for outbox in region.engine.view.records.all(Outbox) if outbox.run is not None]
-        for outbox in orders:
+        waiting = [outbox for outbox in region.engine.view.records.all(Outbox) if outbox.run is not None]
+        for outbox in waiting:
             await _carried_out(region, outbox, error)
         now_s = region.clock.now_ns() // 10**9
         view = region.engine.view
@@ -85,7 +85,7 @@ async def kept(region: RegionWorld, error: str | None = None) -> None:
         for one in due:
             await _brought_on(region, one)
         # What could not be brought on now is left alone for a while.
-        if not orders and view.index == before:
+        if not waiting and view.index == before:
             return
     raise AssertionError("there is no end to it")
 

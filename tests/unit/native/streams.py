@@ -11,7 +11,7 @@ from tests.worlds import scope_of
 PATIENCE_S = 5.0
 
 
-class Stream:
+class EventStream:
     """The client's end of a stream."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Stream:
     def leave(self) -> None:
         self._gone.set()
 
-    async def until(self, condition: Callable[["Stream"], bool]) -> None:
+    async def until(self, condition: Callable[["EventStream"], bool]) -> None:
         async with asyncio.timeout(PATIENCE_S):
             while not condition(self):
                 self._more.clear()
@@ -61,9 +61,9 @@ class Stream:
 
 @asynccontextmanager
 async def listening(
-    application: Application, path: str = "", stream: Stream | None = None, /, **headers: str
-) -> AsyncIterator[tuple[Stream, "asyncio.Task[None]"]]:
-    stream = stream or Stream()
+    application: Application, path: str = "", stream: EventStream | None = None, /, **headers: str
+) -> AsyncIterator[tuple[EventStream, "asyncio.Task[None]"]]:
+    stream = stream or EventStream()
     sent = {"x-auth-token": "admin", "accept": "text/event-stream"}
     sent |= {name.replace("_", "-"): value for name, value in headers.items()}
     scope = scope_of("GET", f"/berth/v1/events{path}", sent)

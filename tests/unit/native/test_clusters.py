@@ -418,7 +418,9 @@ async def test_a_flavor_of_others_is_not_there(tmp_path: Path) -> None:
         ("POST", f"{CLUSTERS}/x/nodes/y/replace", "update"),
     ],
 )
-async def test_somebody_who_may_not(tmp_path: Path, method: str, path: str, rule: str) -> None:
+async def test_a_caller_without_the_role_is_refused(
+    tmp_path: Path, method: str, path: str, rule: str
+) -> None:
     async with filled(tmp_path, hosts=1) as region:
         answer = await region.ask(method, path, token="guest", headers={"x-roles": ""})
         assert answer.status == 403
@@ -442,7 +444,7 @@ async def test_an_administrator_is_held_to_a_rule_that_is_for_the_clusters_own_p
 # -- reading ------------------------------------------------------------------------------------
 
 
-async def test_pages_and_names(tmp_path: Path) -> None:
+async def test_clusters_are_listed_by_pages_and_names(tmp_path: Path) -> None:
     async with filled(tmp_path, hosts=3) as region:
         for number in range(3):
             await created(region, cluster(data(1), name=f"c{number}"))
@@ -454,7 +456,7 @@ async def test_pages_and_names(tmp_path: Path) -> None:
         assert [one["name"] for one in found] == ["c1"]
 
 
-async def test_who_has_the_answer_is_told_so_and_nobody_elses(tmp_path: Path) -> None:
+async def test_a_matching_tag_spares_the_answer_to_its_own_caller_only(tmp_path: Path) -> None:
     async with filled(tmp_path, hosts=2) as region:
         id = (await created(region, cluster(data(2))))["uuid"]
         tag = (await region.get(f"{CLUSTERS}/{id}")).headers["etag"]

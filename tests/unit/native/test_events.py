@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, MutableMapping
+from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -10,24 +10,18 @@ import pytest
 
 from berth.api.kernel.http import StreamResponse, send_stream
 from berth.engine import Engine, Pruned, Unavailable
-from berth.model.batches import Batch
+from berth.model.events import Batch
 from berth.model.ids import Index
-from tests.unit.native.streams import PATIENCE_S, Stream, listening
+from tests.unit.native.streams import PATIENCE_S, EventStream, listening
 from tests.worlds import ApplicationWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
 
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[ApplicationWorld]:
-    async with ApplicationWorld(tmp_path).running() as world:
-        yield world
-
-
 # -- pages --------------------------------------------------------------------------------------
 
 
-async def test_changes_are_told_by_name(world: ApplicationWorld) -> None:
+async def test_changes_are_shown_by_name(world: ApplicationWorld) -> None:
     await world.change("PUT", "/resource_classes/CUSTOM_A")
     await world.change("PUT", "/traits/CUSTOM_T")
     await world.host(1, {"CUSTOM_A": 8})
@@ -130,7 +124,7 @@ async def test_what_is_no_longer_kept(world: ApplicationWorld, monkeypatch: pyte
 # -- streams ------------------------------------------------------------------------------------
 
 
-async def test_a_stream_tells_what_comes(world: ApplicationWorld) -> None:
+async def test_a_stream_sends_what_comes(world: ApplicationWorld) -> None:
     await world.change("PUT", "/traits/CUSTOM_BEFORE")
     async with listening(world.application) as (stream, _):
         assert stream.status == 200
@@ -250,47 +244,38 @@ class Endless:
         self.ends += 1
 
 
-def test_a_client_that_does_not_read_is_dropped() -> None:
-    async def story() -> None:
-        stream, endless = Stream(), Endless(0.05)
+async def test_a_client_that_does_not_read_is_dropped() -> None:
+    stream, endless = EventStream(), Endless(0.05)
 
-        async def stall(message: MutableMapping[str, Any]) -> None:
-            if endless.made == 3:
-                stream.reads.clear()
-            await stream.send(message)
+    async def stall(message: MutableMapping[str, Any]) -> None:
+        if endless.made == 3:
+            stream.reads.clear()
+        await stream.send(message)
 
-        async with asyncio.timeout(PATIENCE_S):
-            await send_stream(stream.receive, stall, endless.response)
-        assert endless.made == 3, "nothing is made that nobody takes"
-        assert endless.finished
-        assert endless.ends == 1
-
-    asyncio.run(story())
+    async with asyncio.timeout(PATIENCE_S):
+        await send_stream(stream.receive, stall, endless.response)
+    assert endless.made == 3, "nothing is made that nobody takes"
+    assert endless.finished
+    assert endless.ends == 1
 
 
-def test_a_client_that_leaves_is_noticed() -> None:
-    async def story() -> None:
-        stream, endless = Stream(), Endless(5)
+async def test_a_client_that_leaves_is_noticed() -> None:
+    stream, endless = EventStream(), Endless(5)
 
-        async def leave(message: MutableMapping[str, Any]) -> None:
-            await stream.send(message)
-            await asyncio.sleep(0)
-            if endless.made == 3:
-                stream.leave()
+    async def leave(message: MutableMapping[str, Any]) -> None:
+        await stream.send(message)
+        await asyncio.sleep(0)
+        if endless.made == 3:
+            stream.leave()
 
-        async with asyncio.timeout(PATIENCE_S):
-            await send_stream(stream.receive, leave, endless.response)
-        assert endless.finished
-        assert endless.ends == 1
-
-    asyncio.run(story())
+    async with asyncio.timeout(PATIENCE_S):
+        await send_stream(stream.receive, leave, endless.response)
+    assert endless.finished
+    assert endless.ends == 1
 
 
-def test_a_stream_that_never_began_gives_its_place_back() -> None:
-    async def story() -> None:
-        stream, endless = Stream(), Endless(0.01)
-        stream.reads.clear()
-        await send_stream(stream.receive, stream.send, endless.response)
-        assert (endless.made, endless.ends) == (0, 1)
-
-    asyncio.run(story())
+async def test_a_stream_that_never_began_gives_its_place_back() -> None:
+    stream, endless = EventStream(), Endless(0.01)
+    stream.reads.clear()
+    await send_stream(stream.receive, stream.send, endless.response)
+    assert (endless.made, endless.ends) == (0, 1)

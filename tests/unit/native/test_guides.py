@@ -1,7 +1,6 @@
 """The requests in the guides are sent as they stand, and are answered as the guides say."""
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,20 +35,19 @@ class Guide:
 
 
 @pytest.mark.parametrize("name", ["groups.md", "schedule.md"])
-async def test_a_guide_can_be_followed(name: str, tmp_path: Path) -> None:
+async def test_a_guide_can_be_followed(name: str, world: ApplicationWorld) -> None:
     guide = Guide(name)
     assert len(guide.requests) >= 8
 
-    async with ApplicationWorld(tmp_path).running() as world:
-        for number in range(1, HOSTS + 1):
-            await world.host(number)
-        for method, path, status, code, body in guide.requests:
-            provider = await world.get(f"/resource_providers/{uuid_of(1)}")
-            guide.known["generation"] = provider.json["generation"]
-            sent = guide.filled(body).encode() if body.strip() else None
-            answer = await world.ask_raw(method, guide.filled(path), sent)
-            assert answer.status == int(status), (method, path, answer.body)
-            if code:
-                assert answer.error["code"] == code
-            elif answer.body:
-                guide.learn(answer.json)
+    for number in range(1, HOSTS + 1):
+        await world.host(number)
+    for method, path, status, code, body in guide.requests:
+        provider = await world.get(f"/resource_providers/{uuid_of(1)}")
+        guide.known["generation"] = provider.json["generation"]
+        sent = guide.filled(body).encode() if body.strip() else None
+        answer = await world.ask_raw(method, guide.filled(path), sent)
+        assert answer.status == int(status), (method, path, answer.body)
+        if code:
+            assert answer.error["code"] == code
+        elif answer.body:
+            guide.learn(answer.json)

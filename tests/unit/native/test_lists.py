@@ -1,7 +1,6 @@
 """/berth/v1/consumers, /allocations and /usage: what is listed, what is filtered out, and pages."""
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +11,6 @@ pytestmark = pytest.mark.fast
 
 AGGREGATE = uuid_of(900)
 OTHER_AGGREGATE = uuid_of(901)
-
-
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[ApplicationWorld]:
-    async with ApplicationWorld(tmp_path).running() as world:
-        yield world
 
 
 async def fill(world: ApplicationWorld) -> None:
@@ -34,11 +27,11 @@ async def fill(world: ApplicationWorld) -> None:
 
 
 @pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> ApplicationWorld:
+async def filled(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ApplicationWorld]:
     """Filled once, for tests that only read."""
-    world = ApplicationWorld(tmp_path_factory.mktemp("filled"))
-    world.run(fill)
-    return world
+    async with ApplicationWorld(tmp_path_factory.mktemp("filled")).running() as world:
+        await fill(world)
+        yield world
 
 
 def numbers(rows: list[dict[str, Any]], key: str) -> list[int]:
@@ -48,18 +41,17 @@ def numbers(rows: list[dict[str, Any]], key: str) -> list[int]:
 # -- consumers ----------------------------------------------------------------------------------
 
 
-async def test_a_consumer_is_told_whole(filled: ApplicationWorld) -> None:
-    async with filled.running() as world:
-        first, *_ = (await world.get("/berth/v1/consumers")).json["consumers"]
-        assert first.pop("created_at") == first.pop("updated_at")
-        assert first == {
-            "uuid": uuid_of(11),
-            "project_id": "a",
-            "user_id": "u",
-            "consumer_type": "INSTANCE",
-            "generation": 1,
-            "providers": 2,
-        }
+async def test_a_consumer_is_shown_whole(filled: ApplicationWorld) -> None:
+    first, *_ = (await filled.get("/berth/v1/consumers")).json["consumers"]
+    assert first.pop("created_at") == first.pop("updated_at")
+    assert first == {
+        "uuid": uuid_of(11),
+        "project_id": "a",
+        "user_id": "u",
+        "consumer_type": "INSTANCE",
+        "generation": 1,
+        "providers": 2,
+    }
 
 
 @pytest.mark.parametrize(
@@ -84,10 +76,9 @@ async def test_a_consumer_is_told_whole(filled: ApplicationWorld) -> None:
     ],
 )
 async def test_consumers_are_filtered(filled: ApplicationWorld, query: str, expected: list[int]) -> None:
-    async with filled.running() as world:
-        answer = (await world.get(f"/berth/v1/consumers{query}")).json
-        assert numbers(answer["consumers"], "uuid") == expected
-        assert answer["next"] is None
+    answer = (await filled.get(f"/berth/v1/consumers{query}")).json
+    assert numbers(answer["consumers"], "uuid") == expected
+    assert answer["next"] is None
 
 
 async def test_pages_stay_in_step_while_consumers_come_and_go(world: ApplicationWorld) -> None:
@@ -111,21 +102,20 @@ async def test_pages_stay_in_step_while_consumers_come_and_go(world: Application
 # -- allocations --------------------------------------------------------------------------------
 
 
-async def test_an_allocation_is_told_whole(filled: ApplicationWorld) -> None:
-    async with filled.running() as world:
-        rows = (await world.get(f"/berth/v1/allocations?provider={uuid_of(2)}&project=a")).json
-        assert rows["allocations"] == [
-            {
-                "consumer_uuid": uuid_of(11),
-                "resource_provider_uuid": uuid_of(2),
-                "resource_provider_name": "host-2",
-                "root_provider_uuid": uuid_of(1),
-                "resources": {"VCPU": 1},
-                "project_id": "a",
-                "user_id": "u",
-                "consumer_type": "INSTANCE",
-            }
-        ]
+async def test_an_allocation_is_shown_whole(filled: ApplicationWorld) -> None:
+    rows = (await filled.get(f"/berth/v1/allocations?provider={uuid_of(2)}&project=a")).json
+    assert rows["allocations"] == [
+        {
+            "consumer_uuid": uuid_of(11),
+            "resource_provider_uuid": uuid_of(2),
+            "resource_provider_name": "host-2",
+            "root_provider_uuid": uuid_of(1),
+            "resources": {"VCPU": 1},
+            "project_id": "a",
+            "user_id": "u",
+            "consumer_type": "INSTANCE",
+        }
+    ]
 
 
 @pytest.mark.parametrize(
@@ -141,10 +131,9 @@ async def test_an_allocation_is_told_whole(filled: ApplicationWorld) -> None:
 async def test_allocations_are_filtered(
     filled: ApplicationWorld, query: str, expected: list[tuple[int, int]]
 ) -> None:
-    async with filled.running() as world:
-        rows = (await world.get(f"/berth/v1/allocations{query}")).json["allocations"]
-        found = zip(numbers(rows, "consumer_uuid"), numbers(rows, "resource_provider_uuid"), strict=True)
-        assert list(found) == expected
+    rows = (await filled.get(f"/berth/v1/allocations{query}")).json["allocations"]
+    found = zip(numbers(rows, "consumer_uuid"), numbers(rows, "resource_provider_uuid"), strict=True)
+    assert list(found) == expected
 
 
 @pytest.mark.parametrize(
@@ -153,13 +142,12 @@ async def test_allocations_are_filtered(
 async def test_a_consumers_rows_are_on_one_page(
     filled: ApplicationWorld, limit: int, pages: list[list[int]] | None
 ) -> None:
-    async with filled.running() as world:
-        found, path = [], f"/berth/v1/allocations?limit={limit}"
-        while path:
-            answer = (await world.get(path)).json
-            found.append(numbers(answer["allocations"], "consumer_uuid"))
-            path = answer["next"]
-        assert found == (pages or [[11, 11, 12, 13, 14, 14]])
+    found, path = [], f"/berth/v1/allocations?limit={limit}"
+    while path:
+        answer = (await filled.get(path)).json
+        found.append(numbers(answer["allocations"], "consumer_uuid"))
+        path = answer["next"]
+    assert found == (pages or [[11, 11, 12, 13, 14, 14]])
 
 
 # -- usage --------------------------------------------------------------------------------------
@@ -194,12 +182,13 @@ MEMORY = {"capacity": 1000, "used": 107, "free": 893}
         (f"by=provider&aggregate={uuid_of(99)}", {}),
     ],
 )
-async def test_usage_of_places(filled: ApplicationWorld, query: str, expected: dict[int, object]) -> None:
-    async with filled.running() as world:
-        answer = (await world.get(f"/berth/v1/usage?{query}")).json
-        assert {int(row["key"][-12:]): row["resources"] for row in answer["usage"]} == expected
-        named = query.startswith(("by=provider", "by=root"))
-        assert all(("name" in row) is named for row in answer["usage"])
+async def test_usage_is_summed_by_place(
+    filled: ApplicationWorld, query: str, expected: dict[int, object]
+) -> None:
+    answer = (await filled.get(f"/berth/v1/usage?{query}")).json
+    assert {int(row["key"][-12:]): row["resources"] for row in answer["usage"]} == expected
+    named = query.startswith(("by=provider", "by=root"))
+    assert all(("name" in row) is named for row in answer["usage"])
 
 
 @pytest.mark.parametrize(
@@ -214,10 +203,11 @@ async def test_usage_of_places(filled: ApplicationWorld, query: str, expected: d
         ),
     ],
 )
-async def test_usage_by_class(filled: ApplicationWorld, query: str, expected: dict[str, object]) -> None:
-    async with filled.running() as world:
-        answer = (await world.get(f"/berth/v1/usage?by=resource_class{query}")).json
-        assert {row["key"]: row["resources"][row["key"]] for row in answer["usage"]} == expected
+async def test_usage_is_summed_by_class(
+    filled: ApplicationWorld, query: str, expected: dict[str, object]
+) -> None:
+    answer = (await filled.get(f"/berth/v1/usage?by=resource_class{query}")).json
+    assert {row["key"]: row["resources"][row["key"]] for row in answer["usage"]} == expected
 
 
 @pytest.mark.parametrize(
@@ -234,20 +224,20 @@ async def test_usage_by_class(filled: ApplicationWorld, query: str, expected: di
         (f"&tree={uuid_of(3)}&resource_class=MEMORY_MB", {}),
     ],
 )
-async def test_usage_by_project(filled: ApplicationWorld, query: str, expected: dict[str, object]) -> None:
-    async with filled.running() as world:
-        answer = (await world.get(f"/berth/v1/usage?by=project{query}")).json
-        assert {row["key"]: (row["used"], row["consumers"]) for row in answer["usage"]} == expected
+async def test_usage_is_summed_by_project(
+    filled: ApplicationWorld, query: str, expected: dict[str, object]
+) -> None:
+    answer = (await filled.get(f"/berth/v1/usage?by=project{query}")).json
+    assert {row["key"]: (row["used"], row["consumers"]) for row in answer["usage"]} == expected
 
 
 async def test_usage_has_pages_too(filled: ApplicationWorld) -> None:
-    async with filled.running() as world:
-        keys, path = [], "/berth/v1/usage?by=provider&limit=1"
-        while path:
-            answer = (await world.get(path)).json
-            keys += numbers(answer["usage"], "key")
-            path = answer["next"]
-        assert keys == [1, 2, 3]
+    keys, path = [], "/berth/v1/usage?by=provider&limit=1"
+    while path:
+        answer = (await filled.get(path)).json
+        keys += numbers(answer["usage"], "key")
+        path = answer["next"]
+    assert keys == [1, 2, 3]
 
 
 async def test_what_is_over_capacity_takes_nothing_from_the_others(world: ApplicationWorld) -> None:

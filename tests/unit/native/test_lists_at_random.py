@@ -12,11 +12,10 @@ import pytest
 
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.http import Request
-from berth.api.native import allocations, consumers, holders, usage
-from berth.api.native.allocations import AllocationsQuery
-from berth.api.native.calls import NativeCall
-from berth.api.native.holders import UNKNOWN_TYPE, ConsumersQuery
-from berth.api.native.inputs import decode_query
+from berth.api.native import allocations, usage
+from berth.api.native.allocations import AllocationsQuery, ConsumersQuery
+from berth.api.native.calls import NativeCall, decode_query
+from berth.api.native.fields import UNKNOWN_TYPE
 from berth.api.native.usage import UsageQuery
 from berth.model.events import (
     AggregatesChanged,
@@ -46,7 +45,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (sets, consumer_index):
         monkeypatch.setattr(module, "BLOCK_MAX", 8)
         monkeypatch.setattr(module, "_BLOCK_FIRST", 4)
-    monkeypatch.setattr(holders, "_TURN", 3)
+    monkeypatch.setattr(allocations, "_TURN", 3)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -173,7 +172,7 @@ def check_consumers(view: View, rng: random.Random) -> None:
     query = owner_and_place(rng)
     found = walked(
         view,
-        consumers.list_consumers,
+        allocations.list_consumers,
         ConsumersQuery,
         query | {"limit": str(rng.choice([1, 3, 100]))},
         "consumers",

@@ -7,7 +7,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from berth.api.kernel import codes
-from berth.api.native.inputs import kinds_of
+from berth.api.native.calls import kinds_of
 from berth.api.native.routes import PREFIX, ROUTES, openapi_json
 
 pytestmark = pytest.mark.fast
@@ -25,7 +25,7 @@ def references(value: object) -> list[str]:
     return [found for inner in value for found in references(inner)] if isinstance(value, list) else []
 
 
-def test_the_frame(document: Any) -> None:
+def test_the_description_has_its_frame(document: Any) -> None:
     assert document["openapi"] == "3.1.0"
     assert {"title", "version", "summary", "license"} <= document["info"].keys()
     assert document["security"] == [{"token": []}]

@@ -9,11 +9,6 @@ from tests.worlds import ApplicationWorld, uuid_of
 pytestmark = pytest.mark.fast
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> ApplicationWorld:
-    return ApplicationWorld(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("path", "code", "words"),
     [
@@ -39,8 +34,10 @@ def world(tmp_path: Path) -> ApplicationWorld:
         ("events?stream=yes", "bad_parameter", "one of false, true"),
     ],
 )
-def test_parameters(world: ApplicationWorld, path: str, code: str, words: str) -> None:
-    answer = world.run(lambda world: world.get(f"/berth/v1/{path}"))
+async def test_a_bad_parameter_is_refused_by_name(
+    world: ApplicationWorld, path: str, code: str, words: str
+) -> None:
+    answer = await world.get(f"/berth/v1/{path}")
     assert answer.status == 400
     assert answer.headers["content-type"] == "application/json"
     assert set(answer.error) == {"status", "title", "detail", "code", "request_id"}
@@ -49,73 +46,71 @@ def test_parameters(world: ApplicationWorld, path: str, code: str, words: str) -
     assert len(answer.body) < 1000
 
 
-def test_nobody(world: ApplicationWorld) -> None:
-    answer = world.run(lambda world: world.ask("GET", "/berth/v1/consumers", token=None))
+async def test_a_missing_token_is_refused(world: ApplicationWorld) -> None:
+    answer = await world.ask("GET", "/berth/v1/consumers", token=None)
     assert answer.status == 401
     assert answer.error["code"] == "berth.unauthorized"
 
 
-def test_somebody_who_may_not(world: ApplicationWorld) -> None:
-    answer = world.run(lambda world: world.ask("GET", "/berth/v1/events", token="guest"))
+async def test_a_caller_without_the_role_is_refused(world: ApplicationWorld) -> None:
+    answer = await world.ask("GET", "/berth/v1/events", token="guest")
     assert answer.status == 403
     assert answer.error["detail"] == "Policy doesn't allow berth:events:list to be performed."
 
 
-def test_the_description_is_for_everybody_who_is_known(world: ApplicationWorld) -> None:
-    answer = world.run(lambda world: world.ask("GET", "/berth/v1/openapi.json", token="guest"))
+async def test_the_description_is_for_everybody_who_is_known(world: ApplicationWorld) -> None:
+    answer = await world.ask("GET", "/berth/v1/openapi.json", token="guest")
     assert answer.status == 200
 
 
 @pytest.mark.parametrize(
     "path", ["/berth/v1", "/berth/v1/", "/berth/v1/consumers/", "/berth/v1/groups//members"]
 )
-def test_no_such_path(world: ApplicationWorld, path: str) -> None:
-    answer = world.run(lambda world: world.get(path))
+async def test_an_unknown_path_is_not_found(world: ApplicationWorld, path: str) -> None:
+    answer = await world.get(path)
     assert answer.status == 404
     assert answer.error["code"] == "berth.not_found"
     assert "/berth/v1/consumers" in answer.error["detail"]
 
 
-def test_a_path_that_only_looks_like_ours(world: ApplicationWorld) -> None:
-    answer = world.run(lambda world: world.get("/berth/v10", accept="application/json"))
+async def test_a_path_that_only_looks_like_ours_is_not_ours(world: ApplicationWorld) -> None:
+    answer = await world.get("/berth/v10", accept="application/json")
     assert answer.status == 404
     assert "code" in answer.error
     assert not answer.error["code"].startswith("berth.")
 
 
-def test_only_get(world: ApplicationWorld) -> None:
-    answer = world.run(lambda world: world.ask("POST", "/berth/v1/consumers", {}))
+async def test_a_list_is_only_read(world: ApplicationWorld) -> None:
+    answer = await world.ask("POST", "/berth/v1/consumers", {})
     assert answer.status == 405
     assert answer.headers["allow"] == "GET"
     assert answer.error["code"] == "berth.method_not_allowed"
 
 
-def test_only_json(world: ApplicationWorld) -> None:
-    answer = world.run(lambda world: world.get("/berth/v1/consumers", accept="text/event-stream"))
+async def test_only_json_is_offered(world: ApplicationWorld) -> None:
+    answer = await world.get("/berth/v1/consumers", accept="text/event-stream")
     assert answer.status == 406
     assert answer.error["code"] == "berth.not_acceptable"
 
 
-def test_a_body_that_is_too_large(tmp_path: Path) -> None:
-    world = ApplicationWorld(tmp_path, body_bytes_max=1024)
-    answer = world.run(lambda world: world.ask("GET", "/berth/v1/consumers", {"x": "y" * 2000}))
+async def test_a_body_over_the_limit_is_refused(tmp_path: Path) -> None:
+    async with ApplicationWorld(tmp_path, body_bytes_max=1024).running() as world:
+        answer = await world.ask("GET", "/berth/v1/consumers", {"x": "y" * 2000})
     assert answer.status == 413
     assert answer.error["code"] == "berth.body_too_large"
 
 
-async def test_an_engine_that_is_gone(world: ApplicationWorld) -> None:
-    async with world.running():
-        await world.engine.stop()
-        answer = await world.get("/berth/v1/events?after=0")
-        assert answer.status == 503
-        assert answer.headers["retry-after"] == "1"
-        assert answer.error["code"] == "berth.unavailable"
+async def test_an_engine_that_has_stopped_is_a_503(world: ApplicationWorld) -> None:
+    await world.engine.stop()
+    answer = await world.get("/berth/v1/events?after=0")
+    assert answer.status == 503
+    assert answer.headers["retry-after"] == "1"
+    assert answer.error["code"] == "berth.unavailable"
 
 
 async def test_providers_may_be_spelled_in_capitals(world: ApplicationWorld) -> None:
-    async with world.running():
-        id = "abcdef00-0000-0000-0000-000000000001"
-        await world.change("POST", "/resource_providers", {"name": "h", "uuid": id})
-        answer = await world.get(f"/berth/v1/usage?by=provider&tree={id.upper()}")
-        assert [row["key"] for row in answer.json["usage"]] == [id]
-        assert (await world.get(f"/berth/v1/consumers?tree={uuid_of(1)}")).json["consumers"] == []
+    id = "abcdef00-0000-0000-0000-000000000001"
+    await world.change("POST", "/resource_providers", {"name": "h", "uuid": id})
+    answer = await world.get(f"/berth/v1/usage?by=provider&tree={id.upper()}")
+    assert [row["key"] for row in answer.json["usage"]] == [id]
+    assert (await world.get(f"/berth/v1/consumers?tree={uuid_of(1)}")).json["consumers"] == []

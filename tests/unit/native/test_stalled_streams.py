@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from berth.api.native import changes, feed
-from tests.unit.native.streams import Stream, listening
+from berth.api.native import changes, events
+from tests.unit.native.streams import EventStream, listening
 from tests.worlds import ApplicationWorld, uuid_of
 
 pytestmark = pytest.mark.fast
@@ -42,11 +42,11 @@ def renderings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         rendered.append(batch.index)
         return event_of(batch, *rest)
 
-    monkeypatch.setattr(feed, "event_of", counted)
+    monkeypatch.setattr(events, "event_of", counted)
     return rendered
 
 
-class Stalling(Stream):
+class Stalling(EventStream):
     """A client that takes the first piece of an event, and then nothing any more."""
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
@@ -62,7 +62,7 @@ async def stall(stack: AsyncExitStack, world: ApplicationWorld, after: int) -> "
     return task
 
 
-async def all_of_it(world: ApplicationWorld) -> Stream:
+async def all_of_it(world: ApplicationWorld) -> EventStream:
     """What a client that reads gets, from the beginning to the end."""
     end = f"id: {world.engine.view.index}\n\n"
     async with listening(world.application, "?after=0") as (stream, _):
@@ -94,7 +94,7 @@ async def test_a_hundred_that_stall_cost_little_and_delay_nobody(
 async def test_those_that_hold_too_much_are_waited_for_until_they_are_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed, "_RENDERED_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(events, "_RENDERED_BYTES_MAX", 1 << 20)
 
     async with ApplicationWorld(
         tmp_path, event_streams_max=STREAMS, event_heartbeat_seconds=1
@@ -108,10 +108,9 @@ async def test_those_that_hold_too_much_are_waited_for_until_they_are_dropped(
             assert any(task.done() for task in dropped)
 
 
-async def test_what_is_sent_comes_in_small_pieces_and_is_whole(tmp_path: Path) -> None:
-    async with ApplicationWorld(tmp_path).running() as world:
-        await fill(world, 3)
-        stream = await all_of_it(world)
-        assert max(map(len, stream.text.split("\n\n"))) > 64 << 10 >= max(stream.sizes)
-        page = (await world.get("/berth/v1/events")).json
-        assert [json.loads(event["data"]) for event in stream.events] == page["events"]
+async def test_what_is_sent_comes_in_small_pieces_and_is_whole(world: ApplicationWorld) -> None:
+    await fill(world, 3)
+    stream = await all_of_it(world)
+    assert max(map(len, stream.text.split("\n\n"))) > 64 << 10 >= max(stream.sizes)
+    page = (await world.get("/berth/v1/events")).json
+    assert [json.loads(event["data"]) for event in stream.events] == page["events"]

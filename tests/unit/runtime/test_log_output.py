@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import select
 import threading
 import time
 from collections import Counter
@@ -24,6 +25,12 @@ class Pipe:
     def __init__(self) -> None:
         self.reading, self.writing = os.pipe()
         self.output = LogOutput(self.writing, lambda dropped: f"{dropped} lines are missing\n")
+
+    def wait_until_full(self) -> None:
+        deadline_s = time.monotonic() + 30
+        while select.select([], [self.writing], [], 0)[1]:
+            assert time.monotonic() < deadline_s, "the pipe is not full"
+            time.sleep(0.001)
 
     def read(self, until: Callable[[str], bool]) -> str:
         text = ""
@@ -95,7 +102,7 @@ def test_a_log_without_a_reader() -> None:
     pipe.output.close()
 
 
-def test_a_full_disk() -> None:
+def test_lines_for_a_full_disk_are_dropped_and_counted() -> None:
     output = LogOutput(os.open("/dev/full", os.O_WRONLY), lambda dropped: "missing\n")
     output.write(LINE)
     output.drain()
@@ -103,11 +110,11 @@ def test_a_full_disk() -> None:
     output.close()
 
 
-def test_a_fork_in_the_middle_of_it(pipe: Pipe) -> None:
+def test_a_fork_in_the_middle_of_a_write_mixes_no_lines(pipe: Pipe) -> None:
     """The parent's lines are the parent's to write, and the child has a thread of its own."""
     blocked = "x" * PIPE_BYTES_MAX * 2 + "\n"
     pipe.output.write(blocked)
-    time.sleep(0.1)
+    pipe.wait_until_full()
     child = os.fork()
     if child == 0:
         try:

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from berth.runtime.settings import TABLE, Settings
-from berth.runtime.sources import SettingsError, refuse_conflicts, resolve
-from berth.scheduler import options
+from berth.runtime.settings import TABLE, Settings, SettingsError, refuse_conflicts, resolve
+from berth.scheduler import plugins
 
 pytestmark = pytest.mark.fast
 
@@ -110,7 +109,7 @@ def test_a_table_in_the_file(tmp_path: Path) -> None:
     assert refusal(config) == f"{config}: unknown table [keystone]; settings are plain keys, without tables"
 
 
-def test_unknown_variable() -> None:
+def test_an_unknown_variable_is_refused() -> None:
     message = refusal(environ={"BERTH_WORKER": "2"})
     assert message == "environment: unknown variable BERTH_WORKER; did you mean BERTH_WORKERS?"
 
@@ -118,12 +117,12 @@ def test_unknown_variable() -> None:
 # -- refusals: the file itself ------------------------------------------------------------------
 
 
-def test_missing_file(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     path = str(tmp_path / "none.toml")
     assert refusal(path) == f"{path}: cannot read the settings: No such file or directory"
 
 
-def test_not_toml(tmp_path: Path) -> None:
+def test_a_file_that_is_not_toml_is_refused(tmp_path: Path) -> None:
     config = toml(tmp_path, "workers: 2")
     assert refusal(config).startswith(f"{config}: invalid TOML: ")
 
@@ -150,7 +149,7 @@ _HOST_PORT = "HOST:PORT is expected, an IPv6 address in brackets: 127.0.0.1:8778
         ("listen", "127.0.0.1:http", "the port must be a number from 1 to 65535"),
     ],
 )
-def test_refused_texts(name: str, given: str, why: str) -> None:
+def test_bad_values_are_refused_by_name(name: str, given: str, why: str) -> None:
     """The message says what was given, what is allowed and where it came from."""
     variable = f"BERTH_{name.upper()}"
     given_as = given if not given.lstrip("-").isdigit() or name == "listen" else int(given)
@@ -212,10 +211,13 @@ def test_keystone_needs_its_settings() -> None:
     assert refusal(flags={"auth": "keystone"}) == f"{names}: required with auth=keystone"
 
 
-def test_the_scheduler_is_set_as_its_library_is_by_default() -> None:
+def test_the_filters_and_weighers_of_the_default_settings_exist() -> None:
     settings = Settings()
-    assert settings.scheduler_filters == options.DEFAULT_FILTERS
-    assert settings.scheduler_weighers == options.DEFAULT_WEIGHERS
+    options = plugins.scheduler_options(settings.scheduler_filters, settings.scheduler_weighers)
+    assert tuple(map(plugins.name_of, options.filters)) == settings.scheduler_filters
+    assert [f"{plugins.name_of(weigher)}={by}" for weigher, by in options.weighers] == list(
+        settings.scheduler_weighers
+    )
 
 
 # -- secrets --------------------------------------------------------------------------------------------

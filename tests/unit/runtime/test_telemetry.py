@@ -36,15 +36,11 @@ def exchange(path: str = "/traits", query: str = "") -> tuple[Request, Response]
     return request, Response(200, b"12345", headers=[version])
 
 
-def count(telemetry: Telemetry, *exchanges: tuple[Request, Response, str, float]) -> None:
+async def count(telemetry: Telemetry, *exchanges: tuple[Request, Response, str, float]) -> None:
     """Exchanges that are answered together: lines are written before the event loop waits again."""
-
-    async def answer() -> None:
-        for exchanged in exchanges:
-            telemetry.request(*exchanged)
-        await asyncio.sleep(0)
-
-    asyncio.run(answer())
+    for exchanged in exchanges:
+        telemetry.request(*exchanged)
+    await asyncio.sleep(0)
 
 
 def metric(telemetry: Telemetry, name: str) -> str:
@@ -52,18 +48,18 @@ def metric(telemetry: Telemetry, name: str) -> str:
     return next(line.removeprefix(name).strip() for line in lines if line.startswith(name))
 
 
-def test_access_line_as_text() -> None:
+async def test_an_access_line_is_written_as_text() -> None:
     stream = io.StringIO()
-    count(Telemetry(TEXT, FakeClock(), stream), (*exchange(query="name=x"), "/traits", 0.0123456))
+    await count(Telemetry(TEXT, FakeClock(), stream), (*exchange(query="name=x"), "/traits", 0.0123456))
     assert stream.getvalue() == (
         '2026-01-01T00:00:00.000Z INFO berth.access [req-1] 10.1.2.3 "GET /traits?name=x" '
         "status: 200 len: 5 microversion: 1.39 ms: 12.346\n"
     )
 
 
-def test_access_line_as_json() -> None:
+async def test_an_access_line_is_written_as_json() -> None:
     stream = io.StringIO()
-    count(Telemetry(JSON, FakeClock(), stream), (*exchange("/a\nb"), "unknown", 0.5))
+    await count(Telemetry(JSON, FakeClock(), stream), (*exchange("/a\nb"), "unknown", 0.5))
     assert stream.getvalue().count("\n") == 1
     assert json.loads(stream.getvalue()) == {
         "time": "2026-01-01T00:00:00.000Z",
@@ -80,25 +76,25 @@ def test_access_line_as_json() -> None:
     }
 
 
-def test_a_path_cannot_forge_a_line() -> None:
+async def test_a_path_cannot_forge_a_line() -> None:
     stream = io.StringIO()
-    count(Telemetry(TEXT, FakeClock(), stream), (*exchange("/x\n2026 INFO forged"), "unknown", 0))
+    await count(Telemetry(TEXT, FakeClock(), stream), (*exchange("/x\n2026 INFO forged"), "unknown", 0))
     assert stream.getvalue().count("\n") == 1
 
 
-def test_no_access_lines_above_info() -> None:
+async def test_no_access_lines_above_info() -> None:
     logging.getLogger(ACCESS_LOGGER).setLevel(logging.WARNING)
     stream = io.StringIO()
     telemetry = Telemetry(TEXT, FakeClock(), stream)
-    count(telemetry, (*exchange(), "/traits", 0))
+    await count(telemetry, (*exchange(), "/traits", 0))
     assert stream.getvalue() == ""
     assert metric(telemetry, 'berth_requests_total{method="GET",route="/traits",status="200"}') == "1.0"
 
 
-def test_requests_are_counted_by_method_route_and_status() -> None:
+async def test_requests_are_counted_by_method_route_and_status() -> None:
     stream = io.StringIO()
     telemetry = Telemetry(TEXT, FakeClock(), stream)
-    count(telemetry, *[(*exchange("/traits/CUSTOM_A"), "/traits/{name}", 0.002)] * 3)
+    await count(telemetry, *[(*exchange("/traits/CUSTOM_A"), "/traits/{name}", 0.002)] * 3)
     assert stream.getvalue().count("\n") == 3
     labels = 'method="GET",route="/traits/{name}"'
     assert metric(telemetry, f'berth_requests_total{{{labels},status="200"}}') == "3.0"
@@ -106,9 +102,9 @@ def test_requests_are_counted_by_method_route_and_status() -> None:
     assert metric(telemetry, f'berth_request_seconds_bucket{{le="0.0025",{labels}}}') == "3.0"
 
 
-def test_invented_methods_share_one_label() -> None:
+async def test_invented_methods_share_one_label() -> None:
     telemetry = Telemetry(TEXT, FakeClock(), io.StringIO())
-    count(telemetry, *((Request(f"M{number}", "/"), Response(405), "/", 0) for number in range(5)))
+    await count(telemetry, *((Request(f"M{number}", "/"), Response(405), "/", 0) for number in range(5)))
     assert metric(telemetry, 'berth_requests_total{method="other",route="/",status="405"}') == "5.0"
 
 

@@ -52,8 +52,8 @@ from berth.sagas.runner import (
     step_of,
     task_of,
 )
-from berth.scheduler.options import scheduler_options
 from berth.view import View
+from tests.options import scheduler_options
 from tests.worlds import SteppedConductor, ViewEngine
 
 CELL = "cell1"
@@ -64,6 +64,7 @@ LARGE = Flavor(id="large", name="large", vcpus=4, memory_mb=1024, disk_gb=10)
 IMAGE = Image(id="image-2", status="active")
 SCHEDULER = scheduler_options()
 RUNNER = asyncio.Runner()
+"""Steps of the conductor are coroutines; the state machines of hypothesis that drive regions are not."""
 S = "50000000-0000-4000-8000-000000000001"
 """The server that most tests are about."""
 SETTINGS = Settings(log_level="error")
@@ -296,13 +297,13 @@ class Region:
 
     def _finish(self, id: str, faults: Faults) -> SagaRun:
         self.conductor.fault = faults.at
-        run = self._order(id)
+        run = self._saga_run(id)
         while not is_finished(run):
             self._bring_up(run)
             if self.watch is not None:
                 self.watch(run)
             RUNNER.run(self.conductor.step(run))
-            after = self._order(id)
+            after = self._saga_run(id)
             assert after.version > run.version, "every transition is a version"
             run = after
         self._bring_up(run)
@@ -315,7 +316,7 @@ class Region:
         self.run_count.append(run)
         return run
 
-    def _order(self, id: str) -> SagaRun:
+    def _saga_run(self, id: str) -> SagaRun:
         run = self.cell.records.get(SagaRun, id)
         assert run is not None
         return run

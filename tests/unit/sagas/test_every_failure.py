@@ -24,8 +24,8 @@ STEPS = [
 UNDONE = [(name, number) for name, number in STEPS if may_end_in_error(find_saga(name), number)]
 
 
-class Story:
-    """One operation, begun in a region where it may be, and what there was when it began."""
+class SagaCase:
+    """One saga, begun in a region where it may be, and what there was when it began."""
 
     def __init__(
         self, name: str, state: Literal["active", "stopped"] = "active", *, is_resized: bool = False
@@ -83,77 +83,77 @@ class Story:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_success(name: str) -> None:
-    story = Story(name)
-    story.ends()
-    story.check(find_success(find_saga(name)))
+def test_every_saga_ends_as_its_table_says(name: str) -> None:
+    case = SagaCase(name)
+    case.ends()
+    case.check(find_success(find_saga(name)))
 
 
 @pytest.mark.parametrize(("name", "number"), STEPS)
-def test_a_step_that_fails(name: str, number: int) -> None:
+def test_every_step_that_fails_ends_as_its_table_says(name: str, number: int) -> None:
     saga = find_saga(name)
     # One that is to be deleted has a source only while a resize waits.
-    story = Story(name, is_resized=name == "delete" and saga.steps[number].at == "source")
+    case = SagaCase(name, is_resized=name == "delete" and saga.steps[number].at == "source")
     wanted = find_failure(saga, number)
     if saga.steps[number].on_failure == "retry":
-        story.region.carry_out(Faults(once=[saga.steps[number].name]))
+        case.region.carry_out(Faults(once=[saga.steps[number].name]))
     else:
-        story.ends(saga.steps[number].name)
-    story.check(wanted or find_success(saga))
+        case.ends(saga.steps[number].name)
+    case.check(wanted or find_success(saga))
 
 
 @pytest.mark.parametrize(("name", "number"), UNDONE)
 def test_a_step_that_fails_and_cannot_be_undone(name: str, number: int) -> None:
     """Allocations are undone all the same; what cannot be run again where it was is in error."""
     saga = find_saga(name)
-    story = Story(name)
+    case = SagaCase(name)
     step = saga.steps[number]
     undoing = [f"undo {one.name}" for one in saga.steps[: number + 1] if one.at != PLACEMENT]
-    story.ends(step.name, *undoing)
+    case.ends(step.name, *undoing)
     wanted = find_failure(saga, number)
     assert wanted is not None
-    story.check(Ending("error", wanted.holds))
+    case.check(Ending("error", wanted.holds))
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "stopped" in find_saga(name).starts_in])
 def test_one_that_is_stopped_stays_so_where_it_is_to_be_as_before(name: str) -> None:
-    story = Story(name, "stopped")
-    story.ends()
-    story.check(find_success(find_saga(name)))
+    case = SagaCase(name, "stopped")
+    case.ends()
+    case.check(find_success(find_saga(name)))
     for number, step in enumerate(find_saga(name).steps):
         wanted = find_failure(find_saga(name), number)
         if wanted is not None:
-            story = Story(name, "stopped", is_resized=name == "delete" and step.at == "source")
-            story.ends(step.name)
-            story.check(wanted)
+            case = SagaCase(name, "stopped", is_resized=name == "delete" and step.at == "source")
+            case.ends(step.name)
+            case.check(wanted)
 
 
 @pytest.mark.parametrize("name", ["confirm", "revert"])
 def test_a_resize_of_one_that_was_stopped_ends_stopped(name: str) -> None:
-    story = Story(name, "stopped")
-    assert story.state_before == "stopped"
-    story.ends()
-    story.check(find_success(find_saga(name)))
+    case = SagaCase(name, "stopped")
+    assert case.state_before == "stopped"
+    case.ends()
+    case.check(find_success(find_saga(name)))
 
 
 @pytest.mark.parametrize("name", ["create", "resize", "migrate", "live_migrate", "evacuate", "unshelve"])
 def test_the_next_alternate_is_taken_when_a_host_fails(name: str) -> None:
-    story = Story(name)
-    first = story.dest
-    story.region.carry_out(Faults(once=["build", "prepare"]))
-    server = story.region.server(S)
+    case = SagaCase(name)
+    first = case.dest
+    case.region.carry_out(Faults(once=["build", "prepare"]))
+    server = case.region.server(S)
     assert server.held != first
     assert server.place is not None
-    assert story.region.hosts_of(S) == [server.place.name]
-    story.dest = server.held
-    story.check(find_success(find_saga(name)))
+    assert case.region.hosts_of(S) == [server.place.name]
+    case.dest = server.held
+    case.check(find_success(find_saga(name)))
 
 
 def test_an_alternate_that_is_refused_is_passed_over() -> None:
-    story = Story("create")
-    run = story.region.carry_out(Faults(fails=["build"], once=["move the claim"]))
+    case = SagaCase("create")
+    run = case.region.carry_out(Faults(fails=["build"], once=["move the claim"]))
     assert [entry.step for entry in run.log].count("build") == 2
-    story.check(Ending("error", "nothing"))
+    case.check(Ending("error", "nothing"))
 
 
 def test_attempts_are_counted() -> None:
@@ -164,9 +164,9 @@ def test_attempts_are_counted() -> None:
 
 
 def test_an_evacuated_server_releases_its_source_when_that_is_clean() -> None:
-    story = Story("evacuate")
-    story.ends()
-    region = story.region
+    case = SagaCase("evacuate")
+    case.ends()
+    region = case.region
     source = region.migration(S).source
     number = int(source.name.removeprefix("host-"))
     region.set_down(number, down=False)
@@ -174,18 +174,18 @@ def test_an_evacuated_server_releases_its_source_when_that_is_clean() -> None:
     (run,) = region.release(number)
     assert run.phase == "done"
     assert (region.migration(S).status, region.migration(S).held) == ("completed", ())
-    story.check(Ending(AS_BEFORE, "dest"))
+    case.check(Ending(AS_BEFORE, "dest"))
     assert region.release(number) == []
 
 
 def test_a_server_that_was_deleted_after_its_evacuation_releases_its_source_too() -> None:
-    story = Story("evacuate")
-    story.ends()
-    region = story.region
+    case = SagaCase("evacuate")
+    case.ends()
+    region = case.region
     number = int(region.migration(S).source.name.removeprefix("host-"))
     region.run("delete", S)
     assert region.view.records.get(Server, S) is None
-    assert region.held(region.migration(S).id) == as_dict(story.source)
+    assert region.held(region.migration(S).id) == as_dict(case.source)
     assert examine(region.view, region.now_s) == ()
     region.set_down(number, down=False)
     region.release(number)
@@ -219,9 +219,9 @@ def test_a_resize_that_stays_on_its_host_and_fails_is_resumed_there() -> None:
 
 
 def test_a_delete_that_stops_while_a_migration_waits_holds_both() -> None:
-    story = Story("confirm")
-    story.region.carry_out(Faults(["clean up"]))
-    region = story.region
+    case = SagaCase("confirm")
+    case.region.carry_out(Faults(["clean up"]))
+    region = case.region
     assert region.server(S).state == "resized"
     region.run("delete", S, Faults(["destroy at the source"]))
     assert region.server(S).state == "error"
@@ -252,7 +252,7 @@ def test_a_server_that_could_not_be_built_was_never_launched() -> None:
     assert region.server(S).fault is not None
 
 
-def test_a_revert_is_told_the_size_to_go_back_to() -> None:
+def test_a_revert_has_the_flavor_to_go_back_to() -> None:
     region = Region()
     region.run("create", S)
     assert region.run("resize", S).spec.flavor == LARGE

@@ -52,7 +52,7 @@ def test_it_ends_as_the_table_says(reboot: Any) -> None:
 
 
 @pytest.mark.parametrize(("fails", "state"), [(None, "active"), ("stop", "active"), ("start", "stopped")])
-def test_it_is_carried_out(reboot: Any, fails: str | None, state: str) -> None:
+def test_the_saga_of_the_guide_is_executed(reboot: Any, fails: str | None, state: str) -> None:
     faults = Faults([] if fails is None else [fails])
     region = rebooted(reboot, faults)
     server = region.server(S)

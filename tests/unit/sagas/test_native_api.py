@@ -8,9 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from berth.model.batches import Origin
 from berth.model.commands import Enact
-from berth.model.events import AnyRecord, RecordChanged
+from berth.model.events import AnyRecord, Origin, RecordChanged
 from berth.model.ids import ProviderId
 from berth.model.rejections import Rejection
 from berth.model.servers import Host, Place, Server

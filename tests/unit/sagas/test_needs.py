@@ -7,7 +7,7 @@ import pytest
 from berth.doctor.findings import examine
 from berth.model import commands as c
 from berth.model.ids import AggregateId, ProviderId
-from berth.model.placement import Inventory, Label
+from berth.model.placement import SHARES_VIA_AGGREGATE, Inventory, Label
 from berth.model.rejections import (
     CapacityExceeded,
     NeedDoesNotFit,
@@ -23,7 +23,6 @@ from berth.model.rejections import (
     UnitsViolated,
 )
 from berth.model.servers import ConflictPolicy, Need
-from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.sagas import needs
 from berth.sagas.conflicts import ConflictRules, as_dict
 from berth.sagas.saga import all_sagas
@@ -152,7 +151,7 @@ def test_a_provider_that_shares_can_meet_it(region: Region) -> None:
     assert region.held(S)[pool] == {"FPGA": 1}
 
 
-def test_unknown_names(region: Region) -> None:
+def test_needs_with_unknown_names_are_refused(region: Region) -> None:
     assert put(region, resources={"CUSTOM_NONE": 1}) == ResourceClassNotFound("CUSTOM_NONE")
     assert put(region, required=["CUSTOM_NONE"]) == TraitsNotFound(("CUSTOM_NONE",))
     assert remove(region, "none") == NeedNotFound(S, "none")

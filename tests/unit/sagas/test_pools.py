@@ -312,7 +312,7 @@ ACTIONS: Final = ("create", "resize", "migrate", "live_migrate", "evacuate", "co
 Deed = tuple[str, str, int, str | None]
 
 
-class Oracle:
+class PoolOracle:
     """What each pool must have in use: for each server the disk that it has there; while it moves, the larger
     of before and after in one pool, or both in two. A server that does not move has what its flavor says.
     Whoever is created where another was has another id."""
@@ -370,7 +370,7 @@ def test_the_allocations_of_pools_are_right_at_every_step(what: list[Deed]) -> N
     region = Region(hosts=4, disk_gb=0)
     region.add_pool(1, [1, 2, 3], DISK_GB=90)
     region.add_pool(2, [3, 4], DISK_GB=90)
-    oracle = Oracle(region)
+    oracle = PoolOracle(region)
     for number, deed in enumerate([("create", id, 20, None) for id in SERVERS] + what):
         _do(region, oracle, deed, number)
         oracle.check(deed)
@@ -381,7 +381,7 @@ def test_the_allocations_of_pools_are_right_at_every_step(what: list[Deed]) -> N
     assert not region.view.consumers
 
 
-def _do(region: Region, oracle: Oracle, deed: Deed, number: int) -> None:
+def _do(region: Region, oracle: PoolOracle, deed: Deed, number: int) -> None:
     action, name, disk_gb, fails = deed
     server = region.server_or_none(oracle.id(name))
     id = oracle.id(name, is_new=action == "create" and server is None)

@@ -21,8 +21,7 @@ from berth.model.groups import HOST, Group, Policy
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
 from berth.model.placement import HostStatus, Inventory, Label
 from berth.model.rejections import Rejection
-from berth.model.requests import CandidatesRequest, RequestGroup
-from berth.model.scheduling import ScheduleRequest
+from berth.model.scheduling import CandidatesRequest, RequestGroup, ScheduleRequest
 from berth.view import View
 
 

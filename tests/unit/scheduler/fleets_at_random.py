@@ -5,10 +5,8 @@ import hypothesis.strategies as st
 from berth.model.commands import Claim, ReplaceAllocations
 from berth.model.groups import Policy
 from berth.model.ids import ConsumerId
-from berth.model.placement import HostStatus, Inventory
-from berth.model.requests import CandidatesRequest, RequestGroup
-from berth.model.scheduling import ScheduleRequest
-from berth.model.vocabulary import SHARES_VIA_AGGREGATE
+from berth.model.placement import SHARES_VIA_AGGREGATE, HostStatus, Inventory
+from berth.model.scheduling import CandidatesRequest, RequestGroup, ScheduleRequest
 from tests.unit.scheduler.fleets import Fleet, asking, request, resources
 
 POLICIES: tuple[Policy, ...] = (

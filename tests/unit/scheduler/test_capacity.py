@@ -8,16 +8,14 @@ from hypothesis import given, settings
 from berth.ledger import decide
 from berth.model.commands import Claim, ReplaceAllocations
 from berth.model.events import inverse
-from berth.model.explanations import Capacity
 from berth.model.ids import ConsumerId, GroupId
-from berth.model.placement import HostStatus
+from berth.model.placement import SHARES_VIA_AGGREGATE, HostStatus
 from berth.model.rejections import GroupNotFound, Rejection
-from berth.model.scheduling import Hints, HostCandidate, ScheduleRequest
-from berth.model.vocabulary import SHARES_VIA_AGGREGATE
+from berth.model.scheduling import Capacity, Hints, HostCandidate, ScheduleRequest
 from berth.scheduler.candidates import HostCandidates
 from berth.scheduler.capacity.members import count_capacity, find_filters, find_open_hosts
-from berth.scheduler.options import scheduler_options
 from berth.view import View
+from tests.options import scheduler_options
 from tests.unit.scheduler.fleets import Fleet, asking, request, resources
 from tests.unit.scheduler.fleets_at_random import flat_fleets, nested_fleets, sharing_fleets, tied_fleets
 

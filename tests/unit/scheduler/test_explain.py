@@ -18,9 +18,8 @@ import pytest
 from hypothesis import given, settings
 
 from berth.api.kernel.rejections import explain_rejection
-from berth.model.explanations import Check, Explanation
 from berth.model.ids import AggregateId, GroupId
-from berth.model.placement import HostStatus, Inventory
+from berth.model.placement import SHARES_VIA_AGGREGATE, HostStatus, Inventory
 from berth.model.rejections import (
     GroupNotFound,
     GroupPolicyBroken,
@@ -29,12 +28,18 @@ from berth.model.rejections import (
     TraitsNotFound,
     UnknownHost,
 )
-from berth.model.requests import CandidatesRequest, RequestGroup
-from berth.model.scheduling import Hints, Plan, ScheduleRequest
-from berth.model.vocabulary import SHARES_VIA_AGGREGATE
+from berth.model.scheduling import (
+    CandidatesRequest,
+    Check,
+    Explanation,
+    Hints,
+    Plan,
+    RequestGroup,
+    ScheduleRequest,
+)
 from berth.scheduler.explain.explanation import HOSTS_EXPLAINED_MAX, explain
-from berth.scheduler.options import DEFAULT_FILTERS, scheduler_options
 from berth.scheduler.plan import plan
+from tests.options import DEFAULT_FILTERS, scheduler_options
 from tests.unit.scheduler.fleets import Fleet, asking, request, resources
 from tests.unit.scheduler.fleets_at_random import flat_fleets, nested_fleets, sharing_fleets
 
@@ -343,7 +348,7 @@ def test_more_is_offered_where_less_is_not_to_be_had() -> None:
     assert found.change.text == "It would fit with 6 DISK_GB more (10 instead of 4)."
 
 
-def test_parts_that_compete_are_told_how_much_is_left_for_the_second() -> None:
+def test_the_explanation_of_parts_that_compete_says_how_much_is_left_for_the_second() -> None:
     fleet = Fleet()
     fleet.provider("host-1")
     fleet.provider("numa-0", {"PCPU": 16}, parent="host-1")

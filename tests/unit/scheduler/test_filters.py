@@ -10,11 +10,10 @@ import pytest
 from berth.model.events import RecordChanged
 from berth.model.ids import AggregateId, ConsumerId, GroupId
 from berth.model.placement import HostStatus
-from berth.model.requests import RequestGroup
-from berth.model.scheduling import Hints, ScheduleRequest
+from berth.model.scheduling import Hints, RequestGroup, ScheduleRequest
 from berth.model.servers import Host
-from berth.scheduler.options import DEFAULT_FILTERS
 from berth.scheduler.plugins import UnknownPlugin, filters
+from tests.options import DEFAULT_FILTERS
 from tests.servers import ROOT
 from tests.unit.scheduler.fleets import Fleet, asking, request, resources
 
@@ -60,7 +59,7 @@ def test_an_unknown_filter_is_refused_with_the_list_of_filters() -> None:
         filters(["zones"])
 
 
-def test_enabled() -> None:
+def test_enabled_passes_hosts_that_are_not_disabled() -> None:
     fleet = three()
     fleet.provider("d", {"VCPU": 8}, traits=("COMPUTE_STATUS_DISABLED",))
     fleet.status("b", HostStatus(disabled=True, reason="maintenance"))
@@ -70,14 +69,14 @@ def test_enabled() -> None:
     assert found(fleet, "enabled", PLAIN, "d") == "it has the trait COMPUTE_STATUS_DISABLED"
 
 
-def test_host_state() -> None:
+def test_host_state_passes_hosts_that_are_up() -> None:
     fleet = three()
     fleet.status("b", HostStatus(down=True))
     assert passing(fleet, "host_state", PLAIN) == {"a", "c"}
     assert [found(fleet, "host_state", PLAIN, host) for host in "ab"] == ["up", "down"]
 
 
-def test_zone() -> None:
+def test_zone_passes_hosts_of_the_zone() -> None:
     fleet = Fleet()
     fleet.aggregate("east", "zone")
     fleet.aggregate("west", "rack")
@@ -89,7 +88,7 @@ def test_zone() -> None:
     assert [found(fleet, "zone", wanted, host) for host in "ab"] == ["in the zone east", "in no zone"]
 
 
-def test_aggregate_metadata() -> None:
+def test_aggregate_metadata_passes_hosts_that_match() -> None:
     fleet = Fleet()
     fleet.aggregate("one", None, ssd="true", gpu="a100, h100")
     fleet.aggregate("two", None, ssd="false")
@@ -137,7 +136,7 @@ def test_aggregate_metadata_is_compared(wanted: str, hosts: set[str]) -> None:
     assert passing(fleet, "aggregate_metadata", request(ONE, metadata=(("rank", wanted),))) == hosts
 
 
-def test_project_isolation() -> None:
+def test_project_isolation_keeps_others_out() -> None:
     fleet = Fleet()
     fleet.aggregate("one", None, filter_tenant_id="p, q")
     fleet.aggregate("two", None, filter_tenant_id_2="r")
@@ -160,7 +159,7 @@ def of_project(project: str) -> ScheduleRequest:
     return ScheduleRequest(ask=ONE, members=(ConsumerId("x"),), at_least=1, project=project, user="u")
 
 
-def test_trait_isolation() -> None:
+def test_trait_isolation_keeps_others_out() -> None:
     fleet = Fleet()
     fleet.aggregate("one", None, **{"trait:HW_CPU_X86_AVX": "required"})
     fleet.aggregate("two", None, **{"trait:STORAGE_DISK_SSD": "required", "trait:HW_CPU_X86_AVX": "no"})
@@ -180,7 +179,7 @@ def test_trait_isolation() -> None:
     assert found(fleet, "trait_isolation", PLAIN, "c") == "it is kept for no trait"
 
 
-def test_architecture() -> None:
+def test_architecture_passes_hosts_that_match() -> None:
     fleet = Fleet()
     fleet.provider("a", traits=("HW_ARCH_X86_64",))
     fleet.provider("b", traits=("HW_ARCH_AARCH64", "HW_CPU_X86_AVX"))
@@ -194,7 +193,7 @@ def test_architecture() -> None:
     ]
 
 
-def test_hypervisor_type() -> None:
+def test_hypervisor_type_passes_hosts_that_match() -> None:
     fleet = three()
     for number, (name, driver) in enumerate((("a", "sim"), ("b", "other"))):
         host = Host(id=fleet.id_of(name), number=number, name=name, cell="c", driver=driver)
@@ -209,7 +208,7 @@ def test_hypervisor_type() -> None:
     ]
 
 
-def test_image_isolation() -> None:
+def test_image_isolation_keeps_others_out() -> None:
     fleet = Fleet()
     fleet.aggregate("one", None, os_type="windows", architecture="x86_64")
     fleet.aggregate("two", None, os_type="Linux")
@@ -226,7 +225,7 @@ def test_image_isolation() -> None:
     assert found(fleet, "image_isolation", linux, "d") == "its aggregates allow any os_type"
 
 
-def test_ignored() -> None:
+def test_ignored_hosts_do_not_pass() -> None:
     fleet = three()
     wanted = request(ONE, hints=Hints(ignore_hosts=frozenset({"a", fleet.id_of("b")})))
     assert passing(fleet, "ignored", wanted) == {"c"}
@@ -249,7 +248,7 @@ def test_ignored() -> None:
         (("*]-?", "rack[!2]-?"), {"rack[1]-1"}),
     ],
 )
-def test_host_names(patterns: tuple[str, ...], names: set[str]) -> None:
+def test_only_hosts_that_are_named_pass(patterns: tuple[str, ...], names: set[str]) -> None:
     fleet = Fleet()
     for name in ("rack1-1", "rack1-2", "rack2-1", "rack[1]-1"):
         fleet.provider(name)
@@ -267,7 +266,7 @@ def test_same_host_is_that_of_any_and_different_host_that_of_none() -> None:
     assert found(fleet, "different_host", different, "a") == f"{first} is there"
 
 
-def test_group_policy_by_host() -> None:
+def test_a_group_policy_is_kept_by_host() -> None:
     fleet = three()
     apart = fleet.group("apart", "anti-affinity", max_per_domain=1)
     together = fleet.group("together", "affinity")
@@ -283,7 +282,7 @@ def test_group_policy_by_host() -> None:
     assert found(fleet, "group_policy", request(ONE, group=apart), "a") == "the host a has 1 member"
 
 
-def test_group_policy_by_kind() -> None:
+def test_a_group_policy_is_kept_by_kind_of_domain() -> None:
     fleet = Fleet()
     for zone in ("east", "west", "north"):
         fleet.aggregate(zone, "zone")

@@ -3,7 +3,7 @@
 import pytest
 
 from berth.model.rejections import SpecInvalid
-from berth.model.requests import CandidatesRequest
+from berth.model.scheduling import CandidatesRequest
 from berth.scheduler.flavors import FlavorAsk, FlavorSize, check_flavor, read_flavor
 
 pytestmark = pytest.mark.fast
@@ -107,7 +107,7 @@ def test_a_server_that_is_there_keeps_a_flavor_that_would_be_refused_today() -> 
     assert asked(specs) == asked({})
     flavor = FlavorSize(vcpus=2, memory_mb=4096, extra_specs=specs)
     assert check_flavor(flavor) == SpecInvalid(
-        "hw:cpu_policy", "dedicated", "left out: pinning CPUs is not built yet"
+        "hw:cpu_policy", "dedicated", "left out: CPU pinning is not implemented"
     )
 
 

@@ -9,7 +9,7 @@ from berth.model.ids import ConsumerId, GroupId
 from berth.model.rejections import GroupNotFound, NoFit, ResourceClassNotFound
 from berth.model.scheduling import Plan, ScheduleRequest
 from berth.scheduler.joint import fits_jointly, plan_jointly
-from berth.scheduler.options import scheduler_options
+from tests.options import scheduler_options
 from tests.unit.scheduler.fleets import Fleet, asking, resources
 
 pytestmark = pytest.mark.fast
@@ -148,7 +148,7 @@ def test_alternates_are_those_that_are_left_in_the_same_cell() -> None:
 
 
 @pytest.mark.parametrize(("count", "fits"), [(2, True), (3, False)])
-def test_whether_all_fit(count: int, fits: bool) -> None:
+def test_a_joint_fit_is_judged_without_a_change(count: int, fits: bool) -> None:
     fleet = fleet_of(2, 2)
     before = fleet.view.state()
     assert fits_jointly(fleet.view, [wanted("a", count, 2)], OPTIONS, random.Random(1), 0) is fits

@@ -8,7 +8,7 @@ from berth.ledger import decide
 from berth.model.commands import ReplaceAllocations
 from berth.model.events import Event
 from berth.model.ids import ConsumerId, GroupId
-from berth.model.placement import HostStatus
+from berth.model.placement import SHARES_VIA_AGGREGATE, HostStatus
 from berth.model.rejections import (
     ConstraintStep,
     ConsumerClaimsTwice,
@@ -23,15 +23,14 @@ from berth.model.rejections import (
     UnknownConsumer,
     UnknownHost,
 )
-from berth.model.requests import RequestGroup
-from berth.model.scheduling import Hints, Plan, ScheduleRequest
-from berth.model.vocabulary import SHARES_VIA_AGGREGATE
+from berth.model.scheduling import Hints, Plan, RequestGroup, ScheduleRequest
 from berth.scheduler import candidates
 from berth.scheduler import plan as planning
-from berth.scheduler.options import SchedulerOptions, scheduler_options
 from berth.scheduler.plan import plan
+from berth.scheduler.plugins import SchedulerOptions
 from berth.search import assignments
 from berth.view import View
+from tests.options import scheduler_options
 from tests.unit.scheduler.fleets import Fleet, asking, request, resources
 
 pytestmark = pytest.mark.fast

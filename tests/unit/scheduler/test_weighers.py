@@ -7,9 +7,9 @@ import pytest
 
 from berth.model.placement import HostStatus
 from berth.model.scheduling import ScheduleRequest
-from berth.scheduler.options import DEFAULT_WEIGHERS, scheduler_options
+from berth.scheduler.plan import Ranking, weigh_hosts
 from berth.scheduler.plugins import UnknownPlugin, WrongOption, weighers
-from berth.scheduler.ranking import Ranking, weigh_hosts
+from tests.options import DEFAULT_WEIGHERS, scheduler_options
 from tests.unit.scheduler.fleets import Fleet, asking, request, resources
 
 pytestmark = pytest.mark.fast
@@ -75,7 +75,7 @@ def test_fragmentation_prefers_hosts_that_leave_nothing_stranded() -> None:
     assert [found[host] for host in ("h0", "h1", "h2")] == [0, -2, -0.5]
 
 
-def test_build_failures() -> None:
+def test_build_failures_weigh_against_a_host() -> None:
     fleet = fleet_of({"VCPU": 8}, {"VCPU": 8})
     assert weights(fleet, "build_failures") is None
     fleet.status("h1", HostStatus(build_failures=3))
@@ -203,7 +203,7 @@ def test_an_unknown_weigher_is_refused_with_the_list_of_weighers() -> None:
         scheduler_options(weigher_settings=["ram=1.0"])
 
 
-def test_bounds_are_bounded() -> None:
+def test_bad_options_are_refused_by_name() -> None:
     with pytest.raises(WrongOption, match="subset_size is 0; it must be from 1 to"):
         scheduler_options(subset_size=0)
     with pytest.raises(WrongOption, match="the filter zone is named twice"):

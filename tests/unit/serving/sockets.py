@@ -5,18 +5,19 @@ import contextlib
 import json
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
 from berth.serving.asgi import Application, Message, Receive, Scope, Send
 from berth.serving.connections import Connections
 from berth.serving.limits import Limits
+from tests.waiting import until
 
 HOST = "127.0.0.1"
 PATIENCE_S = 10
 
 
-class Answer(NamedTuple):
+class SocketAnswer(NamedTuple):
     status: int
     headers: dict[str, str]
     body: bytes
@@ -34,7 +35,7 @@ class Answer(NamedTuple):
         return str(error["detail"])
 
 
-class Client:
+class SocketClient:
     """One connection. ``answer`` reads what comes as a careful client would."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -57,7 +58,7 @@ class Client:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.writer.transport.abort()
 
-    async def answer(self, to_head: bool = False) -> Answer:
+    async def answer(self, to_head: bool = False) -> SocketAnswer:
         async with asyncio.timeout(PATIENCE_S):
             head = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             first, *rest = head.strip().split("\r\n")
@@ -66,8 +67,8 @@ class Client:
             assert len(headers) == len(pairs), head
             status = int(first.split(" ")[1])
             if to_head or status in (100, 204, 304):
-                return Answer(status, headers, b"")
-            return Answer(status, headers, await self._body(headers))
+                return SocketAnswer(status, headers, b"")
+            return SocketAnswer(status, headers, await self._body(headers))
 
     async def _body(self, headers: dict[str, str]) -> bytes:
         if "content-length" in headers:
@@ -87,7 +88,7 @@ class Client:
         async with asyncio.timeout(PATIENCE_S):
             return await self.reader.read()
 
-    async def answers(self) -> list[Answer]:
+    async def answers(self) -> list[SocketAnswer]:
         """All answers until the server closes its side."""
         found = []
         while True:
@@ -105,15 +106,15 @@ class ServingWorld:
     def __init__(self, connections: Connections, server: asyncio.Server) -> None:
         self.connections = connections
         self._server = server
-        self._clients: list[Client] = []
+        self._clients: list[SocketClient] = []
 
-    async def connect(self, limit: int = 1 << 20) -> Client:
+    async def connect(self, limit: int = 1 << 20) -> SocketClient:
         port = self._server.sockets[0].getsockname()[1]
-        client = Client(*await asyncio.open_connection(HOST, port, limit=limit))
+        client = SocketClient(*await asyncio.open_connection(HOST, port, limit=limit))
         self._clients.append(client)
         return client
 
-    async def ask(self, *lines: str, body: bytes = b"") -> Answer:
+    async def ask(self, *lines: str, body: bytes = b"") -> SocketAnswer:
         """The answer to one request on a connection of its own."""
         client = await self.connect()
         client.send(*lines, body=body)
@@ -127,11 +128,6 @@ class ServingWorld:
             self.connections.pass_second()
         await asyncio.sleep(0)
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            while not condition():
-                await asyncio.sleep(0.001)
-
     async def end(self) -> None:
         """Have all clients leave. Nothing of them may stay."""
         self._server.close()
@@ -141,7 +137,7 @@ class ServingWorld:
         self.connections.stop_ticking()
 
     async def until_empty(self) -> None:
-        await self.until(lambda: len(self.connections) == 0)
+        await until(lambda: len(self.connections) == 0)
 
 
 @contextlib.asynccontextmanager

@@ -27,10 +27,10 @@ async def test_a_date_and_a_length() -> None:
         assert parsedate_to_datetime(answer.headers["date"]).year > 2000
 
 
-@pytest.mark.parametrize("told", [True, False])
-async def test_head_is_get_without_its_body(told: bool) -> None:
+@pytest.mark.parametrize("has_length", [True, False])
+async def test_head_is_get_without_its_body(has_length: bool) -> None:
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
-        await respond(send, 200, b"hello", *([(b"content-length", b"5")] if told else []))
+        await respond(send, 200, b"hello", *([(b"content-length", b"5")] if has_length else []))
 
     async with serving(application) as world:
         client = await world.connect()
@@ -43,7 +43,7 @@ async def test_head_is_get_without_its_body(told: bool) -> None:
 @pytest.mark.parametrize("status", [204, 304])
 @pytest.mark.parametrize("body", [b"", b"not sent"])
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_without_body(status: int, body: bytes, streamed: bool) -> None:
+async def test_statuses_without_a_body_have_none(status: int, body: bytes, streamed: bool) -> None:
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         if streamed:
             for message in pieces(body, b"", status=status):
@@ -63,7 +63,7 @@ async def test_without_body(status: int, body: bytes, streamed: bool) -> None:
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 @pytest.mark.parametrize("version", ["1.1", "1.0"])
 @pytest.mark.parametrize("headers", [(), ((b"content-length", b"10"),)])
-async def test_an_answer_in_pieces(
+async def test_an_answer_is_sent_in_pieces(
     method: str, version: str, headers: tuple[tuple[bytes, bytes], ...]
 ) -> None:
     async def application(scope: Scope, receive: Receive, send: Send) -> None:

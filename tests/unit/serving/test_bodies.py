@@ -7,7 +7,7 @@ import pytest
 from berth.serving.asgi import Message, Receive, Scope, Send
 from berth.serving.limits import CHUNK_FRAMING_BYTES_MAX, UNREAD_BODY_BYTES_MAX, UNTAKEN_BODY_BYTES_MAX
 from berth.serving.reader import RequestReader
-from tests.unit.serving.sockets import Client, echo, read, respond, serving
+from tests.unit.serving.sockets import SocketClient, echo, read, respond, serving
 
 CHUNKED = ("PUT / HTTP/1.1", "transfer-encoding: chunked")
 ONE_READ_BYTES = 256 << 10
@@ -18,7 +18,7 @@ async def deaf(scope: Scope, receive: Receive, send: Send) -> None:
     await respond(send, 200, scope["path"].encode())
 
 
-async def test_chunks_and_trailers() -> None:
+async def test_chunks_and_trailers_are_read() -> None:
     async with serving(echo) as world:
         body = b"5;a=b\r\nhello\r\n1\r\n!\r\n0\r\nx-trailer: 1\r\n\r\n"
         seen = (await world.ask(*CHUNKED, body=body)).json
@@ -29,7 +29,7 @@ async def test_chunks_and_trailers() -> None:
 @pytest.mark.parametrize(
     "body", [b"z\r\n", b"3\nabc\r\n", b"3\r\nabcd\r\n", b"-1\r\n", b"fffffffffffffffff\r\n"]
 )
-async def test_chunks_that_are_none(body: bytes) -> None:
+async def test_malformed_chunks_are_refused(body: bytes) -> None:
     async with serving(echo) as world:
         client = await world.connect()
         client.send(*CHUNKED, body=body)
@@ -253,7 +253,7 @@ async def test_requests_that_come_early_wait_their_turn() -> None:
         assert most == 1
 
 
-async def ask_all(client: Client, numbers: range) -> None:
+async def ask_all(client: SocketClient, numbers: range) -> None:
     for number in numbers:
         client.send(f"GET /{number} HTTP/1.1", "x: " + "y" * 200)
         await client.writer.drain()

@@ -7,7 +7,8 @@ import pytest
 
 from berth.serving.asgi import Receive, Scope, Send
 from berth.serving.limits import FREE_BODY_BYTES, HEAD_S, REFUSALS_MAX, STALLED_BODY_S, Limits
-from tests.unit.serving.sockets import Client, ServingWorld, read, respond, serving
+from tests.unit.serving.sockets import ServingWorld, SocketClient, read, respond, serving
+from tests.waiting import until
 
 FEW = Limits(connections=3, connections_per_peer=0)
 
@@ -28,16 +29,16 @@ class Waiting:
         await respond(send, 200, scope["path"].encode())
 
 
-async def is_open(client: Client) -> bool:
+async def is_open(client: SocketClient) -> bool:
     client.send("GET /open HTTP/1.1")
     return (await client.answer()).status == 200
 
 
-async def connect_in_order(world: ServingWorld, count: int) -> list[Client]:
+async def connect_in_order(world: ServingWorld, count: int) -> list[SocketClient]:
     clients = []
     for number in range(count):
         clients.append(await world.connect())
-        await world.until(lambda number=number: len(world.connections) > number)  # type: ignore[misc]
+        await until(lambda number=number: len(world.connections) > number)  # type: ignore[misc]
     return clients
 
 
@@ -49,7 +50,7 @@ async def test_a_silent_connection_makes_room_the_oldest_first() -> None:
         clients = await connect_in_order(world, 3)
         assert (await world.ask("GET /new HTTP/1.1")).status == 200
         assert await clients[0].rest() == b""
-        await world.until(lambda: len(world.connections) == 2)
+        await until(lambda: len(world.connections) == 2)
         assert await is_open(clients[1])
         assert await is_open(clients[2])
 
@@ -85,7 +86,7 @@ async def test_a_request_in_progress_is_never_evicted_and_health_is_answered() -
         busy = await connect_in_order(world, 3)
         for client in busy:
             client.send("GET /slow HTTP/1.1")
-        await world.until(lambda: application.asked == 3)
+        await until(lambda: application.asked == 3)
         answer = await world.ask("GET /new HTTP/1.1")
         assert answer.status == 503
         assert answer.headers["retry-after"] == "1"
@@ -102,7 +103,7 @@ async def test_a_flood_of_silent_connections_shuts_nobody_out() -> None:
         for _ in range(5):
             assert (await world.ask("GET /new HTTP/1.1")).status == 200
             flood.append(await world.connect())
-        await world.until(lambda: len(world.connections) <= FEW.connections)
+        await until(lambda: len(world.connections) <= FEW.connections)
 
 
 async def test_there_is_an_end_to_those_who_are_refused() -> None:
@@ -111,7 +112,7 @@ async def test_there_is_an_end_to_those_who_are_refused() -> None:
     async with serving(application, FEW) as world:
         for client in await connect_in_order(world, 3):
             client.send("GET /slow HTTP/1.1")
-        await world.until(lambda: application.asked == 3)
+        await until(lambda: application.asked == 3)
         for _ in range(REFUSALS_MAX + 40):
             (await world.connect()).send_raw(b"GET /half HT")
         await asyncio.sleep(0.05)
@@ -126,12 +127,12 @@ async def test_a_body_that_does_not_come_makes_room_too() -> None:
         clients = await connect_in_order(world, 3)
         for number, client in enumerate(clients, 1):
             client.send("POST /body HTTP/1.1", "content-length: 4", body=b"x")
-            await world.until(lambda number=number: application.asked == number)  # type: ignore[misc]
+            await until(lambda number=number: application.asked == number)  # type: ignore[misc]
         assert (await world.ask("GET /new HTTP/1.1")).status == 503, "they may be on their way"
         await world.pass_seconds(STALLED_BODY_S + 1)
         assert len(world.connections._stalled) == 3
         clients[0].send_raw(b"y")
-        await world.until(lambda: len(world.connections._stalled) == 2)
+        await until(lambda: len(world.connections._stalled) == 2)
         assert (await world.ask("GET /new HTTP/1.1")).status == 200
         assert (await clients[1].answer()).status == 408
         clients[0].send_raw(b"yz")
@@ -147,21 +148,21 @@ async def test_one_address_has_its_share(is_loopback_capped: bool, monkeypatch: 
     async with serving(application, Limits(connections=100, connections_per_peer=2)) as world:
         clients = await connect_in_order(world, 2)
         clients[0].send("GET /slow HTTP/1.1")
-        await world.until(lambda: application.asked == 1)
+        await until(lambda: application.asked == 1)
         clients.append(await world.connect())
         if not is_loopback_capped:
-            await world.until(lambda: len(world.connections) == 3)
+            await until(lambda: len(world.connections) == 3)
             return
-        await world.until(lambda: len(world.connections) == 2)
+        await until(lambda: len(world.connections) == 2)
         assert await clients[1].rest() == b"", "the one of them that was idle longest"
         clients[2].send("GET /slow HTTP/1.1")
-        await world.until(lambda: application.asked == 2)
+        await until(lambda: application.asked == 2)
         answer = await world.ask("GET /new HTTP/1.1")
         assert answer.status == 503
         assert "from this address" in answer.detail
 
 
-async def test_those_who_are_told_to_leave_at_last_are_not_kept() -> None:
+async def test_clients_that_are_asked_to_leave_are_not_kept() -> None:
     async with serving(Waiting(), FEW) as world:
         await connect_in_order(world, 3)
         await world.pass_seconds(HEAD_S + 1)
@@ -174,7 +175,7 @@ BUDGET = 100_000
 BODIES = Limits(bodies_bytes=BUDGET)
 
 
-async def send_part(client: Client, length: int, sent: int) -> None:
+async def send_part(client: SocketClient, length: int, sent: int) -> None:
     client.send("POST /body HTTP/1.1", f"content-length: {length}", body=b"x" * sent)
     await client.writer.drain()
 
@@ -183,7 +184,7 @@ async def test_bodies_share_a_budget_and_what_they_took_is_given_back() -> None:
     async with serving(Waiting(), BODIES) as world:
         first = await world.connect()
         await send_part(first, 80_000, 79_999)
-        await world.until(lambda: world.connections.body_bytes == 79_999 - FREE_BODY_BYTES)
+        await until(lambda: world.connections.body_bytes == 79_999 - FREE_BODY_BYTES)
         second = await world.connect()
         await send_part(second, 60_000, 0)
         refused = await second.answer()
@@ -192,7 +193,7 @@ async def test_bodies_share_a_budget_and_what_they_took_is_given_back() -> None:
         assert "bodies" in refused.detail
         first.send_raw(b"x")
         assert (await first.answer()).status == 200
-        await world.until(lambda: world.connections.body_bytes == 0)
+        await until(lambda: world.connections.body_bytes == 0)
         third = await world.connect()
         await send_part(third, 80_000, 80_000)
         assert (await third.answer()).status == 200
@@ -202,7 +203,7 @@ async def test_a_small_body_always_fits() -> None:
     async with serving(Waiting(), BODIES) as world:
         first = await world.connect()
         await send_part(first, BUDGET + FREE_BODY_BYTES, BUDGET + FREE_BODY_BYTES - 1)
-        await world.until(lambda: world.connections.body_bytes == BUDGET - 1)
+        await until(lambda: world.connections.body_bytes == BUDGET - 1)
         body = b"y" * FREE_BODY_BYTES
         answer = await world.ask("POST /body HTTP/1.1", f"content-length: {len(body)}", body=body)
         assert answer.status == 200
@@ -213,14 +214,14 @@ async def test_what_a_client_that_leaves_took_is_given_back(leaves: str) -> None
     async with serving(Waiting(), BODIES) as world:
         client = await world.connect()
         client.send("POST /body HTTP/1.1", "transfer-encoding: chunked", body=b"c350\r\n" + b"x" * 50_000)
-        await world.until(lambda: world.connections.body_bytes == 50_000 - FREE_BODY_BYTES)
+        await until(lambda: world.connections.body_bytes == 50_000 - FREE_BODY_BYTES)
         if leaves == "resets":
             client.reset()
         elif leaves == "is too slow":
             await world.pass_seconds(100)
         else:
             client.send_raw(b"no chunk")
-        await world.until(lambda: world.connections.body_bytes == 0)
+        await until(lambda: world.connections.body_bytes == 0)
 
 
 async def test_chunks_are_counted_as_they_come() -> None:
@@ -232,7 +233,7 @@ async def test_chunks_are_counted_as_they_come() -> None:
             await asyncio.sleep(0.005)
         answer = await client.answer()
         assert answer.status == 503
-        await world.until(lambda: world.connections.body_bytes == 0)
+        await until(lambda: world.connections.body_bytes == 0)
 
 
 async def test_many_bodies_at_once_never_take_more_than_the_budget() -> None:

@@ -18,6 +18,7 @@ from berth.serving.limits import (
     WRITE_S,
 )
 from tests.unit.serving.sockets import echo, respond, serving
+from tests.waiting import until
 
 
 class Slow:
@@ -40,7 +41,7 @@ class Slow:
         self.finished += 1
 
 
-class Stream:
+class EndlessStream:
     """An application that sends without end, until its client has left."""
 
     def __init__(self) -> None:
@@ -94,9 +95,9 @@ async def test_a_client_that_leaves_leaves_nothing(phase: str, abruptly: bool) -
                 client.writer.close()
         application.go_on.set()
         await world.until_empty()
-        await world.until(lambda: application.finished == application.asked)
+        await until(lambda: application.finished == application.asked)
         del client
-        await world.until(lambda: connections_in_memory() == before)
+        await until(lambda: connections_in_memory() == before)
 
 
 def connections_in_memory() -> int:
@@ -126,20 +127,20 @@ async def test_a_finished_connection_is_freed_without_the_garbage_collector() ->
 
 
 @pytest.mark.parametrize("half", [True, False])
-async def test_the_application_is_told_that_the_client_has_left(half: bool) -> None:
+async def test_the_application_receives_a_disconnect_when_the_client_has_left(half: bool) -> None:
     application = Slow()
 
     async with serving(application) as world:
         client = await world.connect()
         client.send("PUT /listen HTTP/1.1", "content-length: 2", body=b"hi")
-        await world.until(lambda: application.heard == ["http.request"])
+        await until(lambda: application.heard == ["http.request"])
         if half:
             client.writer.write_eof()
             assert (await client.answer()).body == b"done"
             assert await client.rest() == b""
         else:
             client.writer.close()
-        await world.until(lambda: application.finished == 1)
+        await until(lambda: application.finished == 1)
         assert application.heard == ["http.request", "http.disconnect"]
         await world.until_empty()
 
@@ -150,15 +151,15 @@ async def test_half_a_body_is_not_taken_for_a_whole_one() -> None:
     async with serving(application) as world:
         client = await world.connect()
         client.send("PUT /listen HTTP/1.1", "content-length: 10", body=b"half")
-        await world.until(lambda: application.heard == ["http.request"])
+        await until(lambda: application.heard == ["http.request"])
         client.writer.close()
-        await world.until(lambda: application.finished == 1)
+        await until(lambda: application.finished == 1)
         assert application.heard == ["http.request", "http.disconnect"]
 
 
 @pytest.mark.parametrize("abruptly", [True, False])
 async def test_a_stream_ends_with_its_client(abruptly: bool) -> None:
-    application = Stream()
+    application = EndlessStream()
 
     async with serving(application) as world:
         client = await world.connect()
@@ -168,7 +169,7 @@ async def test_a_stream_ends_with_its_client(abruptly: bool) -> None:
             client.reset()
         else:
             client.writer.close()
-        await world.until(lambda: application.has_ended)
+        await until(lambda: application.has_ended)
         await world.until_empty()
 
 
@@ -195,7 +196,7 @@ async def test_a_head_that_does_not_come(trickle: bool) -> None:
 async def test_a_client_that_says_nothing() -> None:
     async with serving(echo) as world:
         client = await world.connect()
-        await world.until(lambda: len(world.connections) == 1)
+        await until(lambda: len(world.connections) == 1)
         await world.pass_seconds(HEAD_S)
         assert len(world.connections) == 1
         await world.pass_seconds(2)
@@ -217,7 +218,7 @@ async def test_a_connection_is_kept_for_a_while() -> None:
 
 
 @pytest.mark.parametrize("lines", [("content-length: 100",), ("transfer-encoding: chunked",)])
-async def test_a_body_that_does_not_come(lines: tuple[str, ...]) -> None:
+async def test_a_body_that_does_not_come_is_refused(lines: tuple[str, ...]) -> None:
     async with serving(echo) as world:
         client = await world.connect()
         client.send("PUT / HTTP/1.1", *lines, body=b"5;" if "chunked" in lines[0] else b"half")
@@ -231,7 +232,7 @@ async def test_a_body_that_does_not_come(lines: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("lines", [("content-length: 100",), ("transfer-encoding: chunked",)])
-async def test_a_body_that_trickles(lines: tuple[str, ...]) -> None:
+async def test_a_body_that_trickles_is_refused(lines: tuple[str, ...]) -> None:
     """Each byte comes in time, and all of them would hold the connection for as long as the client likes."""
 
     async with serving(echo) as world:
@@ -296,7 +297,7 @@ async def test_an_application_may_take_its_time() -> None:
     async with serving(application) as world:
         client = await world.connect()
         client.send("PUT / HTTP/1.1", "content-length: 3", body=b"ab")
-        await world.until(lambda: application.asked == 1)
+        await until(lambda: application.asked == 1)
         await world.pass_seconds(1000)
         application.go_on.set()
         assert (await client.answer()).body == b"done"
@@ -306,7 +307,7 @@ async def test_an_application_may_take_its_time() -> None:
 
 
 async def test_a_client_that_does_not_read_is_dropped_and_little_is_kept_for_it() -> None:
-    application = Stream()
+    application = EndlessStream()
 
     async with serving(application) as world:
         client = await world.connect(limit=1)
@@ -320,7 +321,7 @@ async def test_a_client_that_does_not_read_is_dropped_and_little_is_kept_for_it(
         assert len(world.connections) == 1
         await world.pass_seconds(3)
         await world.until_empty()
-        await world.until(lambda: application.has_ended)
+        await until(lambda: application.has_ended)
 
 
 async def test_one_that_reads_slowly_is_not() -> None:
@@ -352,9 +353,9 @@ async def test_draining_finishes_what_is_in_work_and_closes_the_rest() -> None:
         busy.send("GET / HTTP/1.1")
         busy.send("GET / HTTP/1.1")
         gone.send("GET / HTTP/1.1")
-        await world.until(lambda: application.asked == 2)
+        await until(lambda: application.asked == 2)
         gone.reset()
-        await world.until(lambda: len(world.connections) == 3)
+        await until(lambda: len(world.connections) == 3)
         draining = asyncio.create_task(world.connections.drain(10))
         assert await idle.rest() == b""
         assert await half.rest() == b""
@@ -390,7 +391,7 @@ async def test_draining_has_a_deadline() -> None:
         upload, answered = await world.connect(), await world.connect()
         upload.send("PUT /listen HTTP/1.1", "content-length: 100", body=b"x")
         answered.send("GET / HTTP/1.1")
-        await world.until(lambda: application.asked == 2)
+        await until(lambda: application.asked == 2)
         async with asyncio.timeout(5):
             await world.connections.drain(0.05)
         await world.until_empty()

@@ -6,7 +6,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.serving.sockets import Answer, ServingWorld, echo, serving
+from tests.unit.serving.sockets import ServingWorld, SocketAnswer, echo, serving
 
 REQUESTS = (
     b"GET /plain?q=1 HTTP/1.1\r\nhost: a\r\n\r\n",
@@ -22,7 +22,7 @@ REQUESTS = (
 )
 
 
-async def answers_to(world: ServingWorld, pieces: list[bytes]) -> list[Answer]:
+async def answers_to(world: ServingWorld, pieces: list[bytes]) -> list[SocketAnswer]:
     client = await world.connect()
     for piece in pieces:
         client.send_raw(piece)
@@ -48,7 +48,7 @@ def streams(draw: st.DrawFn) -> list[bytes]:
 
 @settings(max_examples=300, deadline=None)
 @given(streams())
-async def test_any_cut(pieces: list[bytes]) -> None:
+async def test_requests_cut_anywhere_are_answered_alike(pieces: list[bytes]) -> None:
     async with serving(echo) as world:
         expected = await answers_to(world, [b"".join(pieces)])
         got = await answers_to(world, pieces)
@@ -56,7 +56,7 @@ async def test_any_cut(pieces: list[bytes]) -> None:
         await world.until_empty()
 
 
-async def test_byte_by_byte() -> None:
+async def test_requests_that_come_byte_by_byte_are_answered_alike() -> None:
     data = b"".join(REQUESTS)
 
     async with serving(echo) as world:
@@ -75,7 +75,7 @@ async def test_byte_by_byte() -> None:
         assert [answer.json["body"] for answer in answers] == bodies
 
 
-def essence(answer: Answer) -> tuple[int, dict[str, str], object]:
+def essence(answer: SocketAnswer) -> tuple[int, dict[str, str], object]:
     # That the connection ends is said once the client is known to send no more, and that is a race.
     kept = {name: value for name, value in answer.headers.items() if name not in ("date", "connection")}
     return answer.status, kept, json.loads(answer.body)

@@ -23,7 +23,7 @@ from tests.unit.serving.sockets import echo, serving
         ("*", "*", ""),
     ],
 )
-async def test_targets(target: str, path: str, query: str) -> None:
+async def test_a_target_is_taken_apart(target: str, path: str, query: str) -> None:
     async with serving(echo) as world:
         seen = (await world.ask(f"GET {target} HTTP/1.1", "host: a")).json
         assert (seen["path"], seen["query"]) == (path, query)
@@ -53,7 +53,7 @@ async def test_lines_before_a_request_are_nothing() -> None:
             assert (await client.answer()).json["path"] == "/a"
 
 
-async def test_http_1_0() -> None:
+async def test_http_1_0_closes_unless_asked_to_keep_alive() -> None:
     async with serving(echo) as world:
         client = await world.connect()
         client.send("GET / HTTP/1.0", "connection: keep-alive")
@@ -182,7 +182,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 @pytest.mark.parametrize("cut", [0, 1, 20])
-async def test_refused(name: str, cut: int) -> None:
+async def test_malformed_requests_are_refused(name: str, cut: int) -> None:
     status, data = REFUSED[name]
     asked = []
 

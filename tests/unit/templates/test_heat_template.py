@@ -1,4 +1,4 @@
-"""Clusters as Heat templates: sound, dealt as Berth deals, and refused where a stock OpenStack could not."""
+"""Clusters as Heat templates: sound, distributed as by Berth, refused where stock OpenStack could not."""
 
 from pathlib import Path
 from typing import Any

@@ -26,13 +26,13 @@ class BehaviourError(Exception):
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What becomes of commands for which all that is named here matches. ``hang``: there is never an answer.
+    """The outcome of commands for which all that is named here matches. ``hang``: the command never ends.
     ``late``: it is done, after so many ``seconds`` more than it takes."""
 
     outcome: Literal["fail", "hang", "late"]
     verb: Verb | None = None
     server: _Pattern | None = None
-    """Of the server's name, or its id."""
+    """A pattern of the server's name, or of its id."""
     host: _Pattern | None = None
     message: Annotated[str, Meta(min_length=1, max_length=1000)] = "refused by a rule of the simulation"
     seconds: _Seconds = 60
@@ -42,15 +42,15 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 class SimBehaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     build_seconds: _Seconds = 0.5
-    """Of builds and rebuilds."""
+    """How long builds and rebuilds take."""
     live_migrate_seconds: _Seconds = 3.0
     other_seconds: _Seconds = 0.1
     failure_rate: _Rate = 0.0
     failure_rates: dict[Verb, _Rate] = {}
-    """Of single verbs, in place of the one above."""
+    """The rates of single verbs, in place of ``failure_rate``."""
     rules: Annotated[tuple[Rule, ...], Meta(max_length=1000)] = ()
     dead: Annotated[tuple[_Pattern, ...], Meta(max_length=1000)] = ()
-    """Hosts that do nothing and say nothing."""
+    """Hosts that send and execute nothing."""
 
     def seconds_of(self, verb: Verb) -> float:
         if verb in ("build", "rebuild"):
@@ -62,7 +62,7 @@ class SimBehaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class CommandFate(NamedTuple):
-    """What becomes of one command. ``seconds`` None: it hangs. ``error`` None: it is done."""
+    """The outcome of one command. ``seconds`` None: it hangs. ``error`` None: it is done."""
 
     seconds: float | None
     error: str | None = None
@@ -80,18 +80,18 @@ class Behaviours:
         self._applied = {rule: count for rule, count in self._applied.items() if rule in behaviour.rules}
 
     def fate(self, verb: Verb, names: tuple[str, str], host: str, rng: random.Random) -> CommandFate:
-        """What becomes of a command; ``names`` are the server's name and its id."""
-        # Drawn for every command, so that a rule does not change the luck of those after it.
-        luck = rng.random()
+        """The outcome of a command; ``names`` are the server's name and its id."""
+        # Drawn for every command, so that a rule does not change the outcomes of those after it.
+        drawn = rng.random()
         seconds = self.now.seconds_of(verb)
-        rule = self._rule(verb, names, host)
+        rule = self._find_rule(verb, names, host)
         if rule is not None:
-            return _by_rule(rule, seconds)
+            return _apply_rule(rule, seconds)
         rate = self.now.failure_rates.get(verb, self.now.failure_rate)
-        error = f"the simulated {verb} failed, as {rate:.3g} of them do" if luck < rate else None
+        error = f"the simulated {verb} failed, as {rate:.3g} of them do" if drawn < rate else None
         return CommandFate(seconds, error)
 
-    def _rule(self, verb: Verb, names: tuple[str, str], host: str) -> Rule | None:
+    def _find_rule(self, verb: Verb, names: tuple[str, str], host: str) -> Rule | None:
         for rule in self.now.rules:
             applied = self._applied.get(rule, 0)
             if _matches(rule, verb, names, host) and (rule.times is None or applied < rule.times):
@@ -108,7 +108,7 @@ def _matches(rule: Rule, verb: Verb, names: tuple[str, str], host: str) -> bool:
     return rule.server is None or any(fnmatchcase(name, rule.server) for name in names)
 
 
-def _by_rule(rule: Rule, seconds: float) -> CommandFate:
+def _apply_rule(rule: Rule, seconds: float) -> CommandFate:
     match rule.outcome:
         case "fail":
             return CommandFate(seconds, rule.message)

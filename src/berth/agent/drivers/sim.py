@@ -1,10 +1,10 @@
-"""A simulated hypervisor: servers are words on a disk, and everything takes the time that it is told to.
+"""A simulated hypervisor: a server is an entry on a disk, and commands take as long as the behaviour says.
 
     build --> running | stopped --send, live_migrate--> outgoing --resume--> running | stopped
     prepare --> incoming --receive--> running | stopped             any of them --destroy--> gone
 
 ``outgoing`` is kept until it is destroyed or resumed. What a command does to a server it does at its end, in
-one go: one that fails, is aborted or dies with its host has done nothing.
+one go: a command that fails, is aborted or ends with its host has done nothing.
 """
 
 import asyncio
@@ -21,22 +21,22 @@ ServerState = Literal["running", "stopped", "incoming", "outgoing"]
 Disk = dict[str, ServerState]
 
 _Before = ServerState | Literal["absent"]
-_After = ServerState | Literal["absent", "as before", "as ordered"]
-"""``as ordered``: running or stopped, as the command says."""
+_After = ServerState | Literal["absent", "as before", "as commanded"]
+"""``as commanded``: running or stopped, as the command says."""
 
 _KEPT: Final[dict[_Before, _After]] = {"running": "as before", "stopped": "as before"}
 _HERE: Final[tuple[_Before, ...]] = ("running", "stopped", "outgoing")
 
 # A server may be sent from a host to the same one: it is prepared and received where it is.
 _EFFECTS: Final[dict[str, dict[_Before, _After]]] = {
-    "build": dict.fromkeys(("absent", "incoming", *_HERE), "as ordered"),
+    "build": dict.fromkeys(("absent", "incoming", *_HERE), "as commanded"),
     "destroy": dict.fromkeys(("absent", "incoming", *_HERE), "absent"),
     "prepare": {"absent": "incoming", "incoming": "as before", "outgoing": "as before", **_KEPT},
-    "receive": {"incoming": "as ordered", "outgoing": "as ordered", **_KEPT},
+    "receive": {"incoming": "as commanded", "outgoing": "as commanded", **_KEPT},
     "send": dict.fromkeys(_HERE, "outgoing"),
-    "resume": {"outgoing": "as ordered", **_KEPT},
+    "resume": {"outgoing": "as commanded", **_KEPT},
     "live_migrate": {"running": "outgoing", "outgoing": "as before"},
-    "rebuild": dict.fromkeys(_HERE, "as ordered"),
+    "rebuild": dict.fromkeys(_HERE, "as commanded"),
     "snapshot": dict.fromkeys(_HERE, "as before"),
     "start": dict.fromkeys(_HERE, "running"),
     "stop": dict.fromkeys(_HERE, "stopped"),
@@ -44,7 +44,7 @@ _EFFECTS: Final[dict[str, dict[_Before, _After]]] = {
 
 
 class SimDriver:
-    """``disk`` is the host's: whoever keeps it has everything that must survive."""
+    """``disk`` is the host's, and holds all that must survive a restart."""
 
     def __init__(self, host: str, disk: Disk, behaviours: Behaviours, rng: random.Random) -> None:
         self._host = host
@@ -65,10 +65,10 @@ class SimDriver:
             self._aborts[server].set()
 
     async def carry_out(self, command: AgentCommand) -> None:
-        after = self._effect(command)
+        after = self._find_effect(command)
         if command.verb == "destroy" and command.server not in self._disk:
             return
-        verb = cast(Verb, command.verb)  # It is one of ours: it has an effect.
+        verb = cast(Verb, command.verb)  # It has an effect, and so is a verb.
         fate = self._behaviours.fate(verb, (command.spec.name, command.server), self._host, self._rng)
         await self._pass_time(command.server, fate)
         if fate.error is not None:
@@ -90,7 +90,7 @@ class SimDriver:
         finally:
             del self._aborts[server]
 
-    def _effect(self, command: AgentCommand) -> ServerState | Literal["absent"]:
+    def _find_effect(self, command: AgentCommand) -> ServerState | Literal["absent"]:
         before: _Before = self._disk.get(command.server, "absent")
         effects = _EFFECTS.get(command.verb)
         if effects is None:
@@ -101,6 +101,6 @@ class SimDriver:
             raise DriverError(f"{command.verb} cannot be done: the server {command.server} is {where}")
         if after == "as before":
             return before
-        if after == "as ordered":
+        if after == "as commanded":
             return "running" if command.runs else "stopped"
         return after

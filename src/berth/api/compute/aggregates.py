@@ -26,14 +26,26 @@ from msgspec import UNSET, Meta, UnsetType
 from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
 from berth.api.kernel.paging import read_query
-from berth.api.kernel.problem import Problem, not_found
-from berth.api.kernel.rejections import nova_problem
+from berth.api.kernel.problem import Problem
 from berth.api.kernel.router import Route
 from berth.api.kernel.times import show_plain_time
 from berth.ledger import remove_record, replace_record
 from berth.model.commands import Command, Enact, LabelAggregate, LedgerCommand, SetAggregates
 from berth.model.ids import AggregateId, ProviderId
 from berth.model.placement import HEALTHY, Label
+from berth.model.rejections import (
+    AggregateHasHost,
+    AggregateInUse,
+    AggregateLacksHost,
+    AggregateNameTaken,
+    AggregateNotFound,
+    ComputeHostNotFound,
+    ComputeHostUnregistered,
+    HostInAnotherZone,
+    Rejection,
+    TooManyAggregateKeys,
+    ZoneOfServers,
+)
 from berth.model.servers import Aggregate, Host, Server
 from berth.scheduler.filters.zone import KIND, NO_ZONE
 from berth.scheduler.hosts import aggregate_names
@@ -99,14 +111,14 @@ async def list_aggregates(call: Call) -> Response:
 
 
 async def show_aggregate(call: Call) -> Response:
-    return await call.read(lambda view: _respond(call, view, _find_aggregate(view, call)))
+    return await call.read(lambda view: _respond_found(call, view))
 
 
-def _find_aggregate(view: View, call: Call) -> Aggregate:
+def _find_aggregate(view: View, call: Call) -> Aggregate | AggregateNotFound:
     for aggregate in view.records.all(Aggregate):
         if str(aggregate.number) == call.params[0]:
             return aggregate
-    raise not_found("Aggregate", call.params[0])
+    return AggregateNotFound(call.params[0])
 
 
 # -- changing -----------------------------------------------------------------------------------
@@ -116,8 +128,9 @@ async def create_aggregate(call: Call) -> Response:
     asked = call.decode(CreateAggregate).aggregate
     name, zone = _check_name(asked.name), _check_zone(asked.availability_zone)
 
-    def propose(view: View, now_s: int) -> Command:
-        _refuse_taken(view, name, None)
+    def propose(view: View, now_s: int) -> Command | Rejection:
+        if _is_taken(view, name, None):
+            return AggregateNameTaken(name)
         number = max((other.number for other in view.records.all(Aggregate)), default=0) + 1
         id = str(uuid.uuid5(_AGGREGATE_NAMESPACE, str(number)))
         aggregate = Aggregate(id=id, number=number, name=name, zone=zone, created_at_s=now_s)
@@ -134,27 +147,32 @@ async def update_aggregate(call: Call) -> Response:
     asked = call.decode(UpdateAggregate).aggregate
     if asked.name is UNSET and asked.availability_zone is UNSET:
         raise Problem(400, "There is nothing to change: give name or availability_zone.")
+    changes: dict[str, str | None] = {}
+    if not isinstance(asked.name, UnsetType):
+        changes["name"] = _check_name(asked.name)
+    if not isinstance(asked.availability_zone, UnsetType):
+        changes["zone"] = _check_zone(asked.availability_zone)
 
-    def propose(view: View, now_s: int) -> Command:
+    def propose(view: View, now_s: int) -> Command | Rejection:
         before = _find_aggregate(view, call)
-        name = before.name if isinstance(asked.name, UnsetType) else _check_name(asked.name)
-        zone = asked.availability_zone
-        zone = before.zone if isinstance(zone, UnsetType) else _check_zone(zone)
-        _refuse_taken(view, name, before.id)
-        after = msgspec.structs.replace(before, name=name, zone=zone, updated_at_s=now_s)
+        if isinstance(before, Rejection):
+            return before
+        after = msgspec.structs.replace(before, **changes, updated_at_s=now_s)
+        if _is_taken(view, after.name, before.id):
+            return AggregateNameTaken(after.name)
         return _replace_aggregate(view, before, after, _list_hosts(view, before))
 
-    return await call.submit(propose, lambda view: _respond(call, view, _find_aggregate(view, call)))
+    return await call.submit(propose, lambda view: _respond_found(call, view))
 
 
 async def delete_aggregate(call: Call) -> Response:
-    def propose(view: View, now_s: int) -> Command:
+    def propose(view: View, now_s: int) -> Command | Rejection:
         aggregate = _find_aggregate(view, call)
+        if isinstance(aggregate, Rejection):
+            return aggregate
         hosts = _list_hosts(view, aggregate)
         if hosts:
-            raise Problem(
-                409, f"Aggregate {aggregate.number} has {len(hosts)} hosts: remove them from it first."
-            )
+            return AggregateInUse(aggregate.number, len(hosts))
         return _replace_aggregate(view, aggregate, None, ())
 
     return await call.submit(propose, lambda view: Response(200))
@@ -164,27 +182,32 @@ async def change_aggregate(call: Call) -> Response:
     asked = call.decode(AggregateAction)
     if sum(part is not None for part in (asked.add_host, asked.remove_host, asked.set_metadata)) != 1:
         raise Problem(400, "The body must have one of add_host, remove_host and set_metadata.")
+    if asked.set_metadata is not None:
+        _check_metadata(call, asked.set_metadata.metadata)
 
-    def propose(view: View, now_s: int) -> Command:
+    def propose(view: View, now_s: int) -> Command | Rejection:
         before = _find_aggregate(view, call)
-        hosts = _list_hosts(view, before)
-        after = msgspec.structs.replace(before, updated_at_s=now_s)
-        if asked.add_host is not None:
-            hosts = _add_host(view, before, hosts, asked.add_host.host)
-        elif asked.remove_host is not None:
-            hosts = _remove_host(before, hosts, asked.remove_host.host)
-        elif asked.set_metadata is not None:
-            after = _set_metadata(after, asked.set_metadata.metadata)
+        if isinstance(before, Rejection):
+            return before
+        hosts = _change_hosts(view, before, asked)
+        after = before if asked.set_metadata is None else _set_metadata(before, asked.set_metadata.metadata)
+        if isinstance(hosts, Rejection):
+            return hosts
+        if isinstance(after, Rejection):
+            return after
+        after = msgspec.structs.replace(after, updated_at_s=now_s)
         return _replace_aggregate(view, before, after, hosts)
 
-    return await call.submit(propose, lambda view: _respond(call, view, _find_aggregate(view, call)))
+    return await call.submit(propose, lambda view: _respond_found(call, view))
 
 
 def _replace_aggregate(
     view: View, before: Aggregate | None, after: Aggregate | None, hosts: tuple[ProviderRecord, ...]
-) -> Enact:
+) -> Enact | Rejection:
     """The command that replaces an aggregate, or removes it, and puts these hosts into it."""
-    commands: list[LedgerCommand] = _rezone(view, ZoneChange(before, after, hosts))
+    commands = _rezone(view, ZoneChange(before, after, hosts))
+    if isinstance(commands, Rejection):
+        return commands
     if after is not None:
         label = Label(None, after.name, tuple(sorted(_show_metadata(after).items())))
         commands.append(LabelAggregate(AggregateId(after.id), label))
@@ -194,47 +217,50 @@ def _replace_aggregate(
     return Enact((remove_record(view, before),), tuple(commands))
 
 
-def _add_host(
-    view: View, aggregate: Aggregate, hosts: tuple[ProviderRecord, ...], name: str
-) -> tuple[ProviderRecord, ...]:
+def _change_hosts(
+    view: View, aggregate: Aggregate, asked: AggregateAction
+) -> tuple[ProviderRecord, ...] | Rejection:
+    if asked.add_host is not None:
+        return _add_host(view, aggregate, asked.add_host.host)
+    if asked.remove_host is not None:
+        return _remove_host(view, aggregate, asked.remove_host.host)
+    return _list_hosts(view, aggregate)
+
+
+def _add_host(view: View, aggregate: Aggregate, name: str) -> tuple[ProviderRecord, ...] | Rejection:
     known = view.records.find(Host, "name", name)
     if not known:
-        raise Problem(404, f"Compute host {name} could not be found.")
+        return ComputeHostNotFound(name)
     joining = view.providers.get(ProviderId(known[0].id))
     if joining is None:
-        raise Problem(404, f"Compute host {name} is not a provider: wait until its agent has registered.")
-    if joining in hosts:
-        raise Problem(409, f"Aggregate {aggregate.number} has the host {name} already.")
-    return (*hosts, joining)
+        return ComputeHostUnregistered(name)
+    hosts = _list_hosts(view, aggregate)
+    return AggregateHasHost(aggregate.number, name) if joining in hosts else (*hosts, joining)
 
 
-def _remove_host(
-    aggregate: Aggregate, hosts: tuple[ProviderRecord, ...], name: str
-) -> tuple[ProviderRecord, ...]:
+def _remove_host(view: View, aggregate: Aggregate, name: str) -> tuple[ProviderRecord, ...] | Rejection:
+    hosts = _list_hosts(view, aggregate)
     left = tuple(host for host in hosts if host.name != name)
-    if left == hosts:
-        raise Problem(404, f"Aggregate {aggregate.number} has no host {name}.")
-    return left
+    return AggregateLacksHost(aggregate.number, name) if left == hosts else left
 
 
-def _set_metadata(aggregate: Aggregate, given: dict[str, str | None]) -> Aggregate:
+def _set_metadata(aggregate: Aggregate, given: dict[str, str | None]) -> Aggregate | TooManyAggregateKeys:
     """A value replaces the one before it, None removes its key. The zone is one of the keys, as in Nova."""
     metadata = {key: value for key, value in (aggregate.metadata | given).items() if value is not None}
-    zone = _check_zone(given[_ZONE_KEY]) if _ZONE_KEY in given else aggregate.zone
     metadata.pop(_ZONE_KEY, None)
     if len(metadata) > _METADATA_MAX:
-        raise Problem(
-            400, f"There would be {len(metadata)} keys; an aggregate may have {_METADATA_MAX} at most."
-        )
-    wrong = wrong_metadata({key: value for key, value in given.items() if value is not None})
-    if wrong is not None:
-        raise nova_problem(wrong)
+        return TooManyAggregateKeys(len(metadata), _METADATA_MAX)
+    zone = (given[_ZONE_KEY] or None) if _ZONE_KEY in given else aggregate.zone
     return msgspec.structs.replace(aggregate, metadata=metadata, zone=zone)
 
 
-def _refuse_taken(view: View, name: str, own: str | None) -> None:
-    if any(other.name == name and other.id != own for other in view.records.all(Aggregate)):
-        raise Problem(409, f"Aggregate {name} already exists: choose another name.")
+def _check_metadata(call: Call, given: dict[str, str | None]) -> None:
+    _check_zone(given.get(_ZONE_KEY))
+    call.accept(wrong_metadata({key: value for key, value in given.items() if value is not None}))
+
+
+def _is_taken(view: View, name: str, own: str | None) -> bool:
+    return any(other.name == name and other.id != own for other in view.records.all(Aggregate))
 
 
 def _check_name(name: str) -> str:
@@ -269,6 +295,10 @@ def _show_metadata(aggregate: Aggregate) -> dict[str, str]:
 
 def _respond(call: Call, view: View, aggregate: Aggregate) -> Response:
     return json({"aggregate": _show_whole(call, view, aggregate)})
+
+
+def _respond_found(call: Call, view: View) -> Response:
+    return _respond(call, view, call.accept(_find_aggregate(view, call)))
 
 
 def _show_whole(call: Call, view: View, aggregate: Aggregate) -> dict[str, Any]:
@@ -335,20 +365,27 @@ def _find_zone_aggregate(view: View, zone: str) -> AggregateId:
     return AggregateId(str(uuid.uuid5(_ZONE_NAMESPACE, zone)))
 
 
-def _rezone(view: View, change: ZoneChange) -> list[LedgerCommand]:
+def _rezone(view: View, change: ZoneChange) -> list[LedgerCommand] | Rejection:
     """The commands to the ledger. Each host is in one of them at most, because they are judged one by one."""
     commands = _label_zones(view, change)
     had = _list_hosts_in(view, change.id)
     for host in dict.fromkeys((*had, *_find_hosts_in_new_zone(view, change), *change.hosts)):
         after = _choose_aggregates(view, change, host)
+        if isinstance(after, Rejection):
+            return after
         if after != host.aggregates:
             before = set(view.groups.of_kind(KIND)).intersection(host.aggregates)
-            _refuse_with_servers(view, host, before ^ _find_zones(view, change, after))
+            is_rezoned = before != _find_zones(view, change, after)
+            servers = len(view.records.find(Server, "host", host.id)) if is_rezoned else 0
+            if servers:
+                return ZoneOfServers(host.name, servers)
             commands.append(SetAggregates(host.id, host.generation, after))
     return commands
 
 
-def _choose_aggregates(view: View, change: ZoneChange, host: ProviderRecord) -> tuple[AggregateId, ...]:
+def _choose_aggregates(
+    view: View, change: ZoneChange, host: ProviderRecord
+) -> tuple[AggregateId, ...] | HostInAnotherZone:
     is_in = host in change.hosts
     zone_before, zone_after = change.zones
     leaves = {change.id, _find_new_zone(view, change)}
@@ -359,7 +396,9 @@ def _choose_aggregates(view: View, change: ZoneChange, host: ProviderRecord) -> 
             after.remove(zone)
     if is_in and zone_after is not None:
         zone = _find_zone_aggregate(view, zone_after)
-        _refuse_second_zone(view, host, after, zone, zone_after)
+        other = _find_other_zone(view, after, zone)
+        if other is not None:
+            return HostInAnotherZone(host.name, other, zone_after)
         if zone not in after:
             after.append(zone)
     return tuple(after) if set(after) != set(host.aggregates) else host.aggregates
@@ -383,17 +422,6 @@ def _is_named_elsewhere(view: View, change: ZoneChange, host: ProviderRecord, zo
     return any(other is not None and other.zone == zone for other in others)
 
 
-def _refuse_with_servers(view: View, host: ProviderRecord, zones_changed: set[AggregateId]) -> None:
-    """The zone of a server is the one that its owner asked for: it does not change under the server."""
-    count = len(view.records.find(Server, "host", host.id)) if zones_changed else 0
-    if count:
-        raise Problem(
-            409,
-            f"The availability zone of host {host.name} cannot change: it has {count} servers. Migrate or "
-            "delete them first.",
-        )
-
-
 def _find_zones(view: View, change: ZoneChange, aggregates: tuple[AggregateId, ...]) -> set[AggregateId]:
     """The aggregates of a host that are zones, or become one by the change."""
     _, zone_after = change.zones
@@ -403,18 +431,13 @@ def _find_zones(view: View, change: ZoneChange, aggregates: tuple[AggregateId, .
     return zones.intersection(aggregates)
 
 
-def _refuse_second_zone(
-    view: View, host: ProviderRecord, aggregates: list[AggregateId], zone: AggregateId, name: str
-) -> None:
-    labels = view.groups.labels
+def _find_other_zone(view: View, aggregates: list[AggregateId], zone: AggregateId) -> str | None:
+    """The name of a zone among the aggregates of a host that is not this one."""
     for id in aggregates:
-        label = labels.get(id)
+        label = view.groups.labels.get(id)
         if label is not None and label.kind == KIND and id != zone:
-            raise Problem(
-                409,
-                f"Host {host.name} is in the availability zone {label.name} already, and cannot be in {name} "
-                "too: remove it from the aggregate that puts it there first.",
-            )
+            return label.name
+    return None
 
 
 def _label_zones(view: View, change: ZoneChange) -> list[LedgerCommand]:

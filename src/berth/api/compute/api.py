@@ -1,9 +1,12 @@
 """The compute API: Nova's routes, versions and shapes.
 
 A refusal comes in Nova's envelope: {"conflictingRequest": {"code": 409, "message": "..."}}
+
+What Nova has and Berth does not, and clients ask for all the same, is answered here: empty lists, and a
+refusal for whoever wants to add to them.
 """
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -16,17 +19,91 @@ from berth.api.compute import (
     quotas,
     server_groups,
     services,
-    unsupported,
     versions,
 )
 from berth.api.compute.servers import actions, create, show, update
-from berth.api.compute.versions import PREFIX, V21
-from berth.api.kernel.api import RoutedApi
+from berth.api.compute.servers.show import find_server
+from berth.api.compute.versions import PREFIX, V21, require_version
+from berth.api.kernel.application import RoutedApi
 from berth.api.kernel.auth.caller import Caller
-from berth.api.kernel.call import Handler, Services, json
+from berth.api.kernel.call import Call, Handler, Services, json
 from berth.api.kernel.http import JSON, Request, Response, read_origin
-from berth.api.kernel.problem import Problem
+from berth.api.kernel.paging import read_query
+from berth.api.kernel.problem import Problem, not_found
 from berth.api.kernel.router import Route
+
+# -- what is not offered -----------------------------------------------------------------------
+
+
+async def list_extensions(call: Call) -> Response:
+    return json({"extensions": []})
+
+
+async def list_keypairs(call: Call) -> Response:
+    read_query(call, "key pairs", {"user_id": 10, "limit": 35, "marker": 35})
+    return json({"keypairs": []})
+
+
+async def refuse_keypair(call: Call) -> Response:
+    raise not_found("Keypair", call.params[0])
+
+
+async def refuse_new_keypair(call: Call) -> Response:
+    raise Problem(
+        501, "Key pairs are not supported: agents put no keys on servers. Create the server without one."
+    )
+
+
+# -- lists of a server --------------------------------------------------------------------------
+
+
+def _list_nothing(body: dict[str, Any], since: int = 1) -> Handler:
+    """A list that is empty for every server: it belongs to services that are not here."""
+
+    async def answer(call: Call) -> Response:
+        require_version(call, since)
+        await call.read(lambda view: find_server(call, view, call.params[0]))
+        return json(body)
+
+    return answer
+
+
+_NOT_OFFERED: Final = (
+    Route("GET", "/extensions", list_extensions, policy="os_compute_api:extensions"),
+    Route("GET", "/os-keypairs", list_keypairs, policy="os_compute_api:os-keypairs:index"),
+    Route("POST", "/os-keypairs", refuse_new_keypair, policy="os_compute_api:os-keypairs:create"),
+    Route("GET", "/os-keypairs/{name}", refuse_keypair, policy="os_compute_api:os-keypairs:show"),
+    Route("DELETE", "/os-keypairs/{name}", refuse_keypair, policy="os_compute_api:os-keypairs:delete"),
+    Route(
+        "GET",
+        "/servers/{id}/tags",
+        _list_nothing({"tags": []}, since=26),
+        policy="os_compute_api:os-server-tags:index",
+    ),
+    Route("GET", "/servers/{id}/ips", _list_nothing({"addresses": {}}), policy="os_compute_api:ips:index"),
+    Route(
+        "GET",
+        "/servers/{id}/os-security-groups",
+        _list_nothing({"security_groups": []}),
+        policy="os_compute_api:os-security-groups:list",
+    ),
+    Route(
+        "GET",
+        "/servers/{id}/os-interface",
+        _list_nothing({"interfaceAttachments": []}),
+        policy="os_compute_api:os-attach-interfaces:list",
+    ),
+    Route(
+        "GET",
+        "/servers/{id}/os-volume_attachments",
+        _list_nothing({"volumeAttachments": []}),
+        policy="os_compute_api:os-volumes-attachments:index",
+    ),
+)
+
+
+# -- the API ------------------------------------------------------------------------------------
+
 
 ROUTES: Final[tuple[Route[Handler], ...]] = (
     *create.ROUTES,
@@ -41,7 +118,7 @@ ROUTES: Final[tuple[Route[Handler], ...]] = (
     *hypervisors.ROUTES,
     *services.ROUTES,
     *quotas.ROUTES,
-    *unsupported.ROUTES,
+    *_NOT_OFFERED,
 )
 
 _FAULTS: Final = {

@@ -18,13 +18,23 @@ from berth.api.compute.versions import make_links
 from berth.api.kernel.call import Call, empty, json
 from berth.api.kernel.http import Response
 from berth.api.kernel.paging import read_number, read_parameter, read_query, render_list
-from berth.api.kernel.problem import Problem, not_found
-from berth.api.kernel.rejections import nova_problem
+from berth.api.kernel.problem import Problem
 from berth.api.kernel.router import Route
 from berth.ledger import remove_record, replace_record
 from berth.model.commands import Command, Enact
 from berth.model.placement import AMOUNT_MAX
-from berth.model.rejections import SpecInvalid
+from berth.model.rejections import (
+    ExtraSpecNotFound,
+    ExtraSpecsTooLarge,
+    FlavorAccessExists,
+    FlavorAccessNotFound,
+    FlavorExists,
+    FlavorIsPublic,
+    FlavorNotFound,
+    Rejection,
+    SpecInvalid,
+    TooManyFlavorProjects,
+)
 from berth.model.servers import Flavor
 from berth.sagas.requests import flavor_sizes
 from berth.scheduler.flavors import SPECS_MAX, read_flavor
@@ -102,8 +112,7 @@ async def list_flavors_with_details(call: Call) -> Response:
 
 
 async def show_flavor(call: Call) -> Response:
-    flavor = await call.read(lambda view: _find_flavor(view, call))
-    return json({"flavor": _show_whole(call, flavor)})
+    return json({"flavor": _show_whole(call, await _read_flavor(call))})
 
 
 async def _list_page(call: Call, shown: Callable[[Flavor], dict[str, Any]]) -> Response:
@@ -158,12 +167,16 @@ def _is_asked_for(call: Call, flavor: Flavor, is_public: bool | None) -> bool:
     return not flavor.is_public and call.access.may_use_flavor(flavor)
 
 
-def _find_flavor(view: View, call: Call) -> Flavor:
+async def _read_flavor(call: Call) -> Flavor:
+    return await call.read(lambda view: _find_flavor(view, call))
+
+
+def _find_flavor(view: View, call: Call) -> Flavor | FlavorNotFound:
     """The flavor of the path; not found if it is not for the caller."""
     id = call.params[0]
     flavor = view.records.get(Flavor, id)
     if flavor is None or not call.access.may_use_flavor(flavor):
-        raise not_found("Flavor", id)
+        return FlavorNotFound(id)
     return flavor
 
 
@@ -176,11 +189,11 @@ async def create_flavor(call: Call) -> Response:
         raise Problem(400, f"description is for microversion 2.{_DESCRIPTION} and later.")
     flavor = _make_flavor(call, asked)
 
-    def propose(view: View, now_s: int) -> Command:
+    def propose(view: View, now_s: int) -> Command | Rejection:
         if view.records.get(Flavor, flavor.id) is not None:
-            raise Problem(409, f"Flavor with ID {flavor.id} already exists: choose another.")
+            return FlavorExists("ID", flavor.id)
         if view.records.find(Flavor, "name", flavor.name):
-            raise Problem(409, f"Flavor with name {flavor.name} already exists: choose another.")
+            return FlavorExists("name", flavor.name)
         return _replace_flavor(view, msgspec.structs.replace(flavor, created_at_s=now_s))
 
     return await call.submit(propose, lambda view: json({"flavor": _show_whole(call, flavor)}))
@@ -232,39 +245,35 @@ async def update_flavor(call: Call) -> Response:
         raise Problem(404, f"To change a flavor needs microversion 2.{_DESCRIPTION} or later.")
     text = _check_description(call.decode(UpdateFlavor).flavor.description)
 
-    def propose(view: View, now_s: int) -> Command:
-        return _replace_flavor(view, msgspec.structs.replace(_find_flavor(view, call), description=text))
+    def propose(view: View, now_s: int) -> Command | Rejection:
+        flavor = _find_flavor(view, call)
+        if isinstance(flavor, Rejection):
+            return flavor
+        return _replace_flavor(view, msgspec.structs.replace(flavor, description=text))
 
     return await call.submit(
-        propose, lambda view: json({"flavor": _show_whole(call, _find_flavor(view, call))})
+        propose, lambda view: json({"flavor": _show_whole(call, call.accept(_find_flavor(view, call)))})
     )
 
 
 async def delete_flavor(call: Call) -> Response:
-    def propose(view: View, now_s: int) -> Command:
-        return Enact((remove_record(view, _find_flavor(view, call)),))
+    def propose(view: View, now_s: int) -> Command | Rejection:
+        flavor = _find_flavor(view, call)
+        return flavor if isinstance(flavor, Rejection) else Enact((remove_record(view, flavor),))
 
     return await call.submit(propose, lambda view: empty(202))
 
 
-def _replace_flavor(view: View, flavor: Flavor) -> Command:
-    """The command that replaces a flavor, if servers could be made with it."""
-    return Enact((replace_record(view, _check_flavor(flavor)),))
-
-
-def _check_flavor(flavor: Flavor) -> Flavor:
-    """The flavor, if the scheduler can read it. Extra specs that it had before they were refused stay until
-    they are removed; no server is made with them."""
+def _replace_flavor(view: View, flavor: Flavor) -> Command | Rejection:
+    """The command that replaces a flavor, if the scheduler can read it. Extra specs that it had before they
+    were refused stay until they are removed; no server is made with them."""
     ask = read_flavor(flavor_sizes(flavor))
     if isinstance(ask, SpecInvalid):
-        raise nova_problem(ask)
+        return ask
     size = count_bytes(flavor.extra_specs)
     if size > _SPECS_BYTES_MAX:
-        raise Problem(
-            400,
-            f"The extra specs would have {size} bytes together; they may have {_SPECS_BYTES_MAX} at most.",
-        )
-    return flavor
+        return ExtraSpecsTooLarge(size, _SPECS_BYTES_MAX)
+    return Enact((replace_record(view, flavor),))
 
 
 # -- showing ------------------------------------------------------------------------------------
@@ -308,13 +317,14 @@ class NewExtraSpecs(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 async def list_extra_specs(call: Call) -> Response:
-    flavor = await call.read(lambda view: _find_flavor(view, call))
-    return json({"extra_specs": flavor.extra_specs})
+    return json({"extra_specs": (await _read_flavor(call)).extra_specs})
 
 
 async def show_extra_spec(call: Call) -> Response:
-    flavor = await call.read(lambda view: _find_flavor(view, call))
-    return json({_read_key(call): _find_value(flavor, _read_key(call))})
+    flavor, key = await _read_flavor(call), _read_key(call)
+    if key not in flavor.extra_specs:
+        raise call.problem_of(ExtraSpecNotFound(flavor.id, key))
+    return json({key: flavor.extra_specs[key]})
 
 
 async def add_extra_specs(call: Call) -> Response:
@@ -333,26 +343,22 @@ async def set_extra_spec(call: Call) -> Response:
 
 
 async def delete_extra_spec(call: Call) -> Response:
-    def propose(view: View, now_s: int) -> Command:
+    removed = _read_key(call)
+
+    def propose(view: View, now_s: int) -> Command | Rejection:
         flavor = _find_flavor(view, call)
-        _find_value(flavor, _read_key(call))
-        left = {key: value for key, value in flavor.extra_specs.items() if key != _read_key(call)}
-        return Enact(
-            (replace_record(view, _check_flavor(msgspec.structs.replace(flavor, extra_specs=left))),)
-        )
+        if isinstance(flavor, Rejection):
+            return flavor
+        if removed not in flavor.extra_specs:
+            return ExtraSpecNotFound(flavor.id, removed)
+        left = {key: value for key, value in flavor.extra_specs.items() if key != removed}
+        return _replace_flavor(view, msgspec.structs.replace(flavor, extra_specs=left))
 
     return await call.submit(propose, lambda view: Response(200))
 
 
 def _read_key(call: Call) -> str:
     return call.params[1]
-
-
-def _find_value(flavor: Flavor, key: str) -> str:
-    value = flavor.extra_specs.get(key)
-    if value is None:
-        raise Problem(404, f"Flavor {flavor.id} has no extra specs with key {key}.")
-    return value
 
 
 def _read_specs(specs: dict[str, str | int | float]) -> dict[str, str]:
@@ -362,14 +368,13 @@ def _read_specs(specs: dict[str, str | int | float]) -> dict[str, str]:
     return {key: str(value) for key, value in specs.items()}
 
 
-def _add_specs(view: View, call: Call, given: dict[str, str]) -> Command:
+def _add_specs(view: View, call: Call, given: dict[str, str]) -> Command | Rejection:
     flavor = _find_flavor(view, call)
+    if isinstance(flavor, Rejection):
+        return flavor
     after = msgspec.structs.replace(flavor, extra_specs=flavor.extra_specs | given)
-    _check_flavor(after)
-    wrong = wrong_extra_spec(after.extra_specs)
-    if wrong is not None:
-        raise nova_problem(wrong)
-    return Enact((replace_record(view, after),))
+    command = _replace_flavor(view, after)
+    return command if isinstance(command, Rejection) else wrong_extra_spec(after.extra_specs) or command
 
 
 # -- access -------------------------------------------------------------------------------------
@@ -388,7 +393,7 @@ class FlavorAccessChange(msgspec.Struct, forbid_unknown_fields=True, frozen=True
 
 
 async def list_access(call: Call) -> Response:
-    flavor = await call.read(lambda view: _find_flavor(view, call))
+    flavor = await _read_flavor(call)
     if flavor.is_public:
         raise Problem(404, "Access list not available for public flavors.")
     return _show_access(flavor)
@@ -399,31 +404,35 @@ async def change_access(call: Call) -> Response:
     if (asked.add_tenant_access is None) == (asked.remove_tenant_access is None):
         raise Problem(400, "The body must have one of addTenantAccess and removeTenantAccess.")
 
-    def propose(view: View, now_s: int) -> Command:
+    def propose(view: View, now_s: int) -> Command | Rejection:
         flavor = _find_flavor(view, call)
+        if isinstance(flavor, Rejection):
+            return flavor
         if asked.add_tenant_access is not None:
             projects = _add_project(flavor, asked.add_tenant_access.tenant)
         else:
             assert asked.remove_tenant_access is not None, "one of the two is there"
             projects = _remove_project(flavor, asked.remove_tenant_access.tenant)
+        if isinstance(projects, Rejection):
+            return projects
         return Enact((replace_record(view, msgspec.structs.replace(flavor, projects=projects)),))
 
-    return await call.submit(propose, lambda view: _show_access(_find_flavor(view, call)))
+    return await call.submit(propose, lambda view: _show_access(call.accept(_find_flavor(view, call))))
 
 
-def _add_project(flavor: Flavor, project: str) -> tuple[str, ...]:
+def _add_project(flavor: Flavor, project: str) -> tuple[str, ...] | Rejection:
     if flavor.is_public:
-        raise Problem(409, f"Flavor {flavor.id} is public: everybody has access to it already.")
+        return FlavorIsPublic(flavor.id)
     if project in flavor.projects:
-        raise Problem(409, f"Project {project} has access to flavor {flavor.id} already.")
+        return FlavorAccessExists(flavor.id, project)
     if len(flavor.projects) >= _PROJECTS_MAX:
-        raise Problem(409, f"Flavor {flavor.id} has {_PROJECTS_MAX} projects, and may not have more.")
+        return TooManyFlavorProjects(flavor.id, _PROJECTS_MAX)
     return (*flavor.projects, project)
 
 
-def _remove_project(flavor: Flavor, project: str) -> tuple[str, ...]:
+def _remove_project(flavor: Flavor, project: str) -> tuple[str, ...] | Rejection:
     if project not in flavor.projects:
-        raise Problem(404, f"Project {project} has no access to flavor {flavor.id}.")
+        return FlavorAccessNotFound(flavor.id, project)
     return tuple(other for other in flavor.projects if other != project)
 
 

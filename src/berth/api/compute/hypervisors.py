@@ -10,10 +10,11 @@ from typing import Any, Final
 from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
 from berth.api.kernel.paging import read_query, render_list
-from berth.api.kernel.problem import Problem, not_found
+from berth.api.kernel.problem import Problem
 from berth.api.kernel.router import Route
 from berth.model.ids import ProviderId
 from berth.model.placement import HEALTHY
+from berth.model.rejections import ComputeHostNotFound
 from berth.model.servers import Host, Server
 from berth.view import View
 
@@ -126,7 +127,7 @@ async def show_hypervisor(call: Call) -> Response:
     with_servers = _read_with_servers(call, call.query_values())
 
     def answer(view: View) -> Response:
-        host = find_hypervisor(view, call)
+        host = call.accept(find_hypervisor(view, call))
         return json(
             {"hypervisor": _show_whole(call, view, host) | _show_servers(call, view, host, with_servers)}
         )
@@ -140,12 +141,12 @@ async def show_uptime(call: Call) -> Response:
     raise Problem(501, "Agents do not report how long their hosts have been up.")
 
 
-def find_hypervisor(view: View, call: Call) -> Host:
+def find_hypervisor(view: View, call: Call) -> Host | ComputeHostNotFound:
     """The host that the path names."""
     for host in view.records.all(Host):
         if str(show_id(call, host)) == call.params[0].lower():
             return host
-    raise not_found("Compute host", call.params[0])
+    return ComputeHostNotFound(call.params[0])
 
 
 def show_id(call: Call, host: Host) -> str | int:

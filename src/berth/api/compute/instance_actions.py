@@ -2,9 +2,9 @@
 
 from typing import Any, Final
 
-from berth.api.compute.servers.show import find_server
+from berth.api.compute.servers.show import get_server
+from berth.api.kernel.access import make_host_id, show_failure
 from berth.api.kernel.call import Call, json
-from berth.api.kernel.disclosure import make_host_id, show_failure
 from berth.api.kernel.http import Response
 from berth.api.kernel.paging import Key, page_newest, read_query, refuse_marker
 from berth.api.kernel.problem import Problem
@@ -65,7 +65,7 @@ async def show_action(call: Call) -> Response:
 
 def _find_actions(call: Call, view: View) -> list[Action]:
     """The actions of the server, in the order in which they were asked for."""
-    server = find_server(call, view, call.params[0])
+    server = get_server(call, view, call.params[0])
     return sorted(view.records.find(Action, "server", server.id), key=lambda action: action.started_at_s)
 
 
@@ -94,12 +94,12 @@ def _show_summary(call: Call, view: View, action: Action) -> dict[str, Any]:
 
 
 def _show_message(call: Call, view: View, action: Action, text: str) -> str:
-    return show_failure(call.access, view, find_server(call, view, action.server), text)
+    return show_failure(call.access, view, get_server(call, view, action.server), text)
 
 
 def _show_whole(call: Call, view: View, action: Action) -> dict[str, Any]:
     body = _show_summary(call, view, action)
-    project = find_server(call, view, action.server).project
+    project = get_server(call, view, action.server).project
     if call.version >= 51 or call.allows(_EVENTS, project):
         body["events"] = [_show_event(call, project, event) for event in action.events]
     return body

@@ -5,7 +5,7 @@ aborted.
 from collections.abc import Callable
 from typing import Any, Final
 
-from berth.api.compute.servers.show import find_server, find_unlocked
+from berth.api.compute.servers.show import find_unlocked, get_server
 from berth.api.compute.versions import make_links, require_version
 from berth.api.kernel.call import Call, empty, json
 from berth.api.kernel.http import Response
@@ -133,8 +133,8 @@ async def abort_migration(call: Call) -> Response:
     id, migration = call.params
 
     def propose(view: View, now_s: int) -> Enact | Rejection:
-        find_unlocked(call, view, id)
-        return live_migrate.propose_abort(view, id, migration)
+        server = find_unlocked(call, view, id)
+        return server if isinstance(server, Rejection) else live_migrate.propose_abort(view, id, migration)
 
     return await call.submit(propose, lambda _: empty(202))
 
@@ -146,7 +146,7 @@ async def refuse_action(call: Call) -> Response:
 
 
 def _find_live_migrations(call: Call, view: View) -> list[Migration]:
-    server = find_server(call, view, call.params[0])
+    server = get_server(call, view, call.params[0])
     return [
         migration
         for migration in view.records.find(Migration, "server", server.id)

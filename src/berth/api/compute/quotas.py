@@ -26,6 +26,7 @@ from berth.model.quotas import (
     limits_in,
     project_key,
 )
+from berth.model.rejections import QuotaBelowUse, Rejection
 from berth.model.servers import QuotaSet
 from berth.view import View
 
@@ -136,15 +137,11 @@ async def update_quotas(call: Call) -> Response:
     is_forced = _read_flag(given.pop("force", False))
     asked = _read_limits(given, _list_not_kept(call.version, 36))
 
-    def propose(view: View, now_s: int) -> Command:
+    def propose(view: View, now_s: int) -> Command | Rejection:
         used = count_used(view, project)
         for name, limit in asked.items():
             if not is_forced and UNLIMITED < limit < used.get(name, 0):
-                raise Problem(
-                    400,
-                    f"Quota limit {limit} for {name} must be greater than or equal to already used and "
-                    f"reserved {used[name]}.",
-                )
+                return QuotaBelowUse(name, limit, used[name])
         return _set_quotas(view, project_key(project), asked)
 
     return await call.submit(

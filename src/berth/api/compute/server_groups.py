@@ -19,11 +19,12 @@ from berth.api.kernel.paging import (
     read_query,
     render_page,
 )
-from berth.api.kernel.problem import Problem, not_found
+from berth.api.kernel.problem import Problem
 from berth.api.kernel.router import Route
 from berth.model.commands import Command, CreateGroup, Enact
 from berth.model.groups import HOST, MEMBERS_MAX, Group, Policy
 from berth.model.ids import GroupId
+from berth.model.rejections import GroupNotFound, Rejection
 from berth.model.servers import Server
 from berth.sagas.proposals import delete_group
 from berth.view import View
@@ -77,7 +78,7 @@ async def list_server_groups(call: Call) -> Response:
 
 async def show_server_group(call: Call) -> Response:
     return await call.read(
-        lambda view: json({"server_group": _show_whole(call, view, _find_group(view, call))})
+        lambda view: json({"server_group": _show_whole(call, view, call.accept(_find_group(view, call)))})
     )
 
 
@@ -94,19 +95,19 @@ async def create_server_group(call: Call) -> Response:
 
 
 async def delete_server_group(call: Call) -> Response:
-    def propose(view: View, now_s: int) -> Command:
-        return delete_group(view, _find_group(view, call).id, is_forced=True)
+    def propose(view: View, now_s: int) -> Command | Rejection:
+        group = _find_group(view, call)
+        return group if isinstance(group, Rejection) else delete_group(view, group.id, is_forced=True)
 
     return await call.submit(propose, lambda view: Response(204))
 
 
-def _find_group(view: View, call: Call) -> GroupRecord:
+def _find_group(view: View, call: Call) -> GroupRecord | Rejection:
     id = call.params[0]
     record = view.groups.records.get(GroupId(id.lower()))
     if record is None or not call.access.sees(record.group.project):
-        raise not_found("Instance group", id)
-    call.require_of(record.group.project or call.project)
-    return record
+        return GroupNotFound(GroupId(id))
+    return call.find_forbidden(record.group.project or call.project) or record
 
 
 def _read_policy(call: Call, asked: NewServerGroup) -> Policy:

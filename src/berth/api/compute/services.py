@@ -23,6 +23,7 @@ from berth.ledger import replace_record
 from berth.model.commands import Command, Enact, SetHostStatus
 from berth.model.ids import ProviderId
 from berth.model.placement import HEALTHY, HostStatus
+from berth.model.rejections import Rejection, ServiceNotFound
 from berth.model.servers import Host
 from berth.sagas.hosts import status_of
 from berth.view import View
@@ -86,7 +87,7 @@ async def _update_by_id(call: Call) -> Response:
         raise Problem(400, "disabled_reason is for a service that is being disabled.")
     return await call.submit(
         lambda view, now_s: _change_service(view, find_hypervisor(view, call), wanted, now_s),
-        lambda view: json({"service": _show_service(call, view, find_hypervisor(view, call))}),
+        lambda view: json({"service": _show_service(call, view, call.accept(find_hypervisor(view, call)))}),
     )
 
 
@@ -123,14 +124,18 @@ def _read_flag(value: bool | str | UnsetType) -> bool:
     raise Problem(400, "forced_down must be true or false.")
 
 
-def _find_by_name(view: View, asked: NamedServiceChange) -> Host:
+def _find_by_name(view: View, asked: NamedServiceChange) -> Host | ServiceNotFound:
     hosts = view.records.find(Host, "name", asked.host)
     if not hosts or asked.binary != BINARY:
-        raise Problem(404, f"There is no {asked.binary} on the host {asked.host}.")
+        return ServiceNotFound(asked.binary, asked.host)
     return hosts[0]
 
 
-def _change_service(view: View, host: Host, wanted: ServiceChange, now_s: int) -> Command:
+def _change_service(
+    view: View, host: Host | Rejection, wanted: ServiceChange, now_s: int
+) -> Command | Rejection:
+    if isinstance(host, Rejection):
+        return host
     id = ProviderId(host.id)
     before = view.hosts.get(id, HEALTHY)
     is_forced = host.is_forced_down if isinstance(wanted.forced_down, UnsetType) else wanted.forced_down

@@ -8,11 +8,9 @@ from typing import Any, Final
 
 import msgspec
 
-from berth.api.identity.directory import Directory
-from berth.api.identity.issuers import Issuer
-from berth.api.identity.revocations import Revocations
-from berth.api.identity.tokens import TokenHandlers
-from berth.api.kernel.api import RoutedApi
+from berth.api.identity.directory import Directory, Issuer
+from berth.api.identity.tokens import Revocations, TokenHandlers
+from berth.api.kernel.application import RoutedApi
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.call import Services, json
 from berth.api.kernel.http import JSON, Request, Response, read_origin

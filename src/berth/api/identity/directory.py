@@ -1,4 +1,7 @@
-"""Lists of what there is: projects, users, roles, domains, regions, services, endpoints; and the catalog.
+"""Who can log in, and lists of what there is: projects, users, roles, domains, regions, services, endpoints;
+and the catalog.
+
+There is one issuer of tokens for each authenticator that has no Keystone: it knows the users.
 
 Administrators see all of it, others themselves and their project. A query narrows a list by fields that its
 items have; any other name is refused. Services are below the address at which the caller reached this one.
@@ -6,10 +9,10 @@ items have; any other name is refused. Services are below the address at which t
 
 import uuid
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Protocol
 
-from berth.api.identity.issuers import Issuer
-from berth.api.kernel.auth.caller import Caller
+from berth.api.kernel.auth.caller import Authenticator, Caller, NoAuth, roles_of
+from berth.api.kernel.auth.tokens import Grant, TokenEntry, Tokens
 from berth.api.kernel.call import Call, Handler, json
 from berth.api.kernel.http import Response
 from berth.api.kernel.paging import read_query
@@ -27,6 +30,98 @@ _PATHS: Final = {
     "placement": "",
 }
 _NAMESPACE: Final = uuid.UUID("2c0cb6f0-6c2d-4c32-8b0e-63bd0f2f8d4e")
+
+# -- issuers of tokens --------------------------------------------------------------------------
+
+
+class Login(NamedTuple):
+    """A caller that has been recognised. ``grant`` is what its token said, if it was recognised by one that a
+    login had issued; ``issue`` makes a token of a grant."""
+
+    caller: Caller
+    grant: Grant | None
+    issue: Callable[[Grant], str]
+
+
+class Issuer(Protocol):
+    """``project`` is the one to log in to; None for the user's own. The answer is None if the login is not
+    known, or not in that project."""
+
+    def log_in_by_password(self, user: str, password: str, project: str | None) -> Login | None: ...
+
+    def log_in_by_token(self, token: str, project: str | None) -> Login | None: ...
+
+    def knows(self, user: str) -> bool:
+        """Whether there is such a user."""
+
+    def list_callers(self, asking: Caller) -> Iterable[Caller]:
+        """All callers that are known."""
+
+
+def choose_issuer(authenticator: Authenticator) -> Issuer | None:
+    """None where a Keystone issues tokens."""
+    match authenticator:
+        case Tokens():
+            return TokensIssuer(authenticator)
+        case NoAuth():
+            return NoAuthIssuer()
+        case _:
+            return None
+
+
+class TokensIssuer:
+    """A user's password is its token in the tokens file; what is issued is signed, and expires."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+
+    def log_in_by_password(self, user: str, password: str, project: str | None) -> Login | None:
+        entry = self._tokens.known_by_password(user, password)
+        return None if entry is None else _log_in(entry, None, project)
+
+    def log_in_by_token(self, token: str, project: str | None) -> Login | None:
+        found = self._tokens.known_by_token(token)
+        return None if found is None else _log_in(*found, project)
+
+    def knows(self, user: str) -> bool:
+        return any(caller.user_id == user for caller in self._tokens.callers())
+
+    def list_callers(self, asking: Caller) -> Iterable[Caller]:
+        return self._tokens.callers()
+
+
+def _log_in(entry: TokenEntry, grant: Grant | None, project: str | None) -> Login | None:
+    if project not in (None, entry.caller.project_id):
+        return None
+    return Login(entry.caller, grant, entry.seal.issue)
+
+
+class NoAuthIssuer:
+    """Any password will do, and the token is ``USER:PROJECT``, as ``noauth`` reads it."""
+
+    def log_in_by_password(self, user: str, password: str, project: str | None) -> Login | None:
+        return _make_login(user, project or user)
+
+    def log_in_by_token(self, token: str, project: str | None) -> Login | None:
+        user, _, own = token.partition(":")
+        return _make_login(user, project or own or user)
+
+    def knows(self, user: str) -> bool:
+        return False
+
+    def list_callers(self, asking: Caller) -> Iterable[Caller]:
+        return (asking,)
+
+
+def _make_login(user: str, project: str) -> Login | None:
+    token = f"{user}:{project}"
+    # The token goes into a header, and is split at the colon when it comes back.
+    if not (token.isascii() and token.isprintable() and " " not in token) or ":" in user or not user:
+        return None
+    return Login(Caller(user, project, roles_of(user)), None, lambda grant: token)
+
+
+# -- the catalog --------------------------------------------------------------------------------
 
 
 def make_catalog(origin: str) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from berth.api.image import images
-from berth.api.kernel.api import RoutedApi
+from berth.api.kernel.application import RoutedApi
 from berth.api.kernel.call import Call, Services, json
 from berth.api.kernel.http import JSON, Request, Response, read_origin
 from berth.api.kernel.problem import Problem

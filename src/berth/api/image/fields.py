@@ -7,16 +7,22 @@ the list. All of them are done or none.
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, get_args, get_type_hints
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_type_hints
 
 import msgspec
 from msgspec import Meta
 
 from berth.api.kernel.problem import Problem
-from berth.api.kernel.rejections import nova_problem
 from berth.api.kernel.times import show_time
 from berth.model.placement import AMOUNT_MAX
-from berth.model.rejections import SpecInvalid
+from berth.model.rejections import (
+    ImagePropertiesTooLarge,
+    ImagePropertyNotFound,
+    ImageTagPlaceWrong,
+    Rejection,
+    SpecInvalid,
+    TooManyImageProperties,
+)
 from berth.model.servers import Image
 from berth.scheduler.flavors import FlavorSize, read_flavor
 from berth.scheduler.spec_table import count_bytes, keep_properties, wrong_image_property
@@ -83,6 +89,7 @@ def render_image(image: Image) -> dict[str, Any]:
 _PROPERTIES_MAX: Final = 128
 _PROPERTIES_BYTES_MAX: Final = 64 << 10
 _TAGS_MAX: Final = 128
+_TAGS_WANTED: Final = f"a list of at most {_TAGS_MAX} texts"
 _NAME_MAX: Final = 255
 _VALUE_MAX: Final = 65_535
 _UUID: Final = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -103,44 +110,40 @@ _DISK_FORMATS: Final = (
 _CONTAINER_FORMATS: Final = ("ami", "ari", "aki", "bare", "ovf", "ova", "docker", "compressed")
 
 
-def set_value(image: Image, name: str, value: Any) -> Image:
-    """The image with another value of a field or a property."""
+def _check_value(name: str, value: Any) -> Any:
+    """What a field or a property is set to. Problem if it may not be that."""
     if name in READ_ONLY:
         raise Problem(403, f"Attribute '{name}' is read-only.")
     if name in FIELDS:
-        return msgspec.structs.replace(image, **{FIELDS[name]: _check_field(name, value)})
+        return _check_field(name, value)
     if not 1 <= len(name) <= _NAME_MAX:
         raise Problem(400, f"The name of a property must have 1 to {_NAME_MAX} characters: {name!r}.")
     if not isinstance(value, str) or len(value) > _VALUE_MAX:
         raise _refuse_value(name, value, f"a text of at most {_VALUE_MAX} characters")
+    return value
+
+
+def _set_value(image: Image, name: str, value: Any) -> Image:
+    if name in FIELDS:
+        return msgspec.structs.replace(image, **{FIELDS[name]: value})
     return msgspec.structs.replace(image, properties=image.properties | {name: value})
 
 
-def check_image(image: Image, before: Image | None = None) -> Image:
+def _check_image(image: Image, before: Image | None = None) -> Image | Rejection:
     """The image, if there are not too many properties and each that is new has a meaning here."""
     if len(image.properties) > _PROPERTIES_MAX:
-        raise Problem(
-            413,
-            f"The limit has been exceeded on the number of allowed image properties. Attempted: "
-            f"{len(image.properties)}, Maximum: {_PROPERTIES_MAX}",
-        )
+        return TooManyImageProperties(len(image.properties), _PROPERTIES_MAX)
     size = count_bytes(image.properties)
     if size > _PROPERTIES_BYTES_MAX:
-        raise Problem(
-            413,
-            f"The properties of the image would have {size} bytes together, names and values; they may have "
-            f"{_PROPERTIES_BYTES_MAX} at most.",
-        )
+        return ImagePropertiesTooLarge(size, _PROPERTIES_BYTES_MAX)
     kept = keep_properties(image.properties)
     if isinstance(kept, SpecInvalid):
-        raise nova_problem(kept)
+        return kept
     had = {} if before is None else before.properties
     new = {name: value for name, value in image.properties.items() if had.get(name) != value}
     ask = read_flavor(FlavorSize(vcpus=1, memory_mb=1), image.properties)
     wrong = ask if isinstance(ask, SpecInvalid) else wrong_image_property(new)
-    if wrong is not None:
-        raise nova_problem(wrong)
-    return image
+    return image if wrong is None else wrong
 
 
 def check_tag(value: Any) -> str:
@@ -149,10 +152,17 @@ def check_tag(value: Any) -> str:
     return value
 
 
-def check_tags(values: Any) -> tuple[str, ...]:
-    if not isinstance(values, (list, tuple)) or len(values) > _TAGS_MAX:
-        raise _refuse_value("tags", values, f"a list of at most {_TAGS_MAX} texts")
+def _check_tags(values: Any) -> tuple[str, ...]:
+    if not isinstance(values, list) or len(values) > _TAGS_MAX:
+        raise _refuse_value("tags", values, _TAGS_WANTED)
     return tuple(sorted({check_tag(value) for value in values}))
+
+
+def sort_tags(tags: tuple[str, ...]) -> tuple[str, ...] | SpecInvalid:
+    """The tags of an image, each once."""
+    if len(tags) > _TAGS_MAX:
+        return SpecInvalid("tags", str(tags)[:100], _TAGS_WANTED)
+    return tuple(sorted(set(tags)))
 
 
 def read_id(value: Any) -> str:
@@ -164,7 +174,7 @@ def read_id(value: Any) -> str:
 def _check_field(name: str, value: Any) -> Any:
     match name:
         case "tags":
-            return check_tags(value)
+            return _check_tags(value)
         case "protected" | "os_hidden":
             if not isinstance(value, bool):
                 raise _refuse_value(name, value, "true or false")
@@ -194,13 +204,13 @@ def _refuse_value(name: str, value: Any, accepted: str) -> Problem:
     return Problem(400, f"{name} is {str(value)[:100]!r}; it must be {accepted}.")
 
 
-def make_image(id: str, owner: str, given: Mapping[str, Any]) -> Image:
+def make_image(id: str, owner: str, given: Mapping[str, Any]) -> Image | Rejection:
     """A new image with the fields that were given."""
     image = Image(id=id, owner=owner)
     for name, value in given.items():
         if name != "id":
-            image = set_value(image, name, value)
-    return check_image(image)
+            image = _set_value(image, name, _check_value(name, value))
+    return _check_image(image)
 
 
 # -- changes ------------------------------------------------------------------------------------
@@ -218,25 +228,52 @@ class PatchStep(msgspec.Struct, frozen=True):
 Patch = Annotated[tuple[PatchStep, ...], Meta(max_length=_STEPS_MAX)]
 
 
-def patch_image(image: Image, steps: tuple[PatchStep, ...]) -> Image:
-    after = image
-    for step in steps:
-        after = _apply_step(after, step)
-    return check_image(after, image)
+class ImageChange(NamedTuple):
+    """One step of a patch that any image could have. ``place``: of a tag, where it names one."""
+
+    step: PatchStep
+    name: str
+    place: str | None
+    value: Any
 
 
-def _apply_step(image: Image, step: PatchStep) -> Image:
+def read_patch(steps: tuple[PatchStep, ...]) -> tuple[ImageChange, ...]:
+    """The changes of a patch. Problem if there is one that no image could have."""
+    return tuple(_read_step(step) for step in steps)
+
+
+def _read_step(step: PatchStep) -> ImageChange:
     name, *rest = _split_path(step.path)
     if rest:
         if name != "tags" or len(rest) > 1:
             raise Problem(400, f"The path {step.path} goes too deep: only tags have parts.")
-        return msgspec.structs.replace(image, tags=_patch_tags(image.tags, rest[0], step))
-    if step.op != "add" and name not in FIELDS and name not in READ_ONLY and name not in image.properties:
-        raise Problem(409, f"Property {name} does not exist: it cannot be {step.op}d.")
+        return ImageChange(step, name, rest[0], None if step.op == "remove" else check_tag(step.value))
     if step.op != "remove":
-        return set_value(image, name, step.value)
+        return ImageChange(step, name, None, _check_value(name, step.value))
     if name in FIELDS or name in READ_ONLY:
         raise Problem(403, f"Property {name} may not be removed: replace it.")
+    return ImageChange(step, name, None, None)
+
+
+def patch_image(image: Image, changes: tuple[ImageChange, ...]) -> Image | Rejection:
+    after = image
+    for change in changes:
+        changed = _apply_change(after, change)
+        if isinstance(changed, Rejection):
+            return changed
+        after = changed
+    return _check_image(after, image)
+
+
+def _apply_change(image: Image, change: ImageChange) -> Image | Rejection:
+    step, name = change.step, change.name
+    if change.place is not None:
+        tags = _patch_tags(image.tags, change.place, change)
+        return tags if isinstance(tags, Rejection) else msgspec.structs.replace(image, tags=tags)
+    if step.op != "add" and name not in FIELDS and name not in image.properties:
+        return ImagePropertyNotFound(name, step.op)
+    if step.op != "remove":
+        return _set_value(image, name, change.value)
     left = {key: value for key, value in image.properties.items() if key != name}
     return msgspec.structs.replace(image, properties=left)
 
@@ -247,18 +284,19 @@ def _split_path(path: str) -> list[str]:
     return [part.replace("~1", "/").replace("~0", "~") for part in path[1:].split("/")]
 
 
-def _patch_tags(tags: tuple[str, ...], place: str, step: PatchStep) -> tuple[str, ...]:
+def _patch_tags(
+    tags: tuple[str, ...], place: str, change: ImageChange
+) -> tuple[str, ...] | ImageTagPlaceWrong:
+    """Tags are sorted after the last step only: the next steps name their places."""
+    step = change.step
     changed = list(tags)
     number = len(tags) if place == "-" else int(place) if place.isascii() and place.isdigit() else -1
     if not 0 <= number < len(tags) + (step.op == "add"):
-        raise Problem(409, f"There is no tag at {step.path}: there are {len(tags)}.")
+        return ImageTagPlaceWrong(step.path, len(tags))
     if step.op == "add":
-        changed.insert(number, step.value)
+        changed.insert(number, change.value)
     elif step.op == "replace":
-        changed[number] = step.value
+        changed[number] = change.value
     else:
         del changed[number]
-    # Tags are sorted after the last step only: the next steps name their places.
-    for value in changed:
-        check_tag(value)
     return tuple(changed)

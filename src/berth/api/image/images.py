@@ -22,11 +22,12 @@ from berth.api.image.fields import (
     VISIBILITIES,
     Patch,
     check_tag,
-    check_tags,
     make_image,
     patch_image,
     read_id,
+    read_patch,
     render_image,
+    sort_tags,
 )
 from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
@@ -36,6 +37,17 @@ from berth.api.kernel.router import Route
 from berth.api.kernel.times import parse_time
 from berth.ledger import remove_record, replace_record
 from berth.model.commands import Command, Enact
+from berth.model.rejections import (
+    Forbidden,
+    ImageExists,
+    ImageFormatsMissing,
+    ImageHasContent,
+    ImageNotFound,
+    ImageProtected,
+    ImageQueued,
+    ImageTagNotFound,
+    Rejection,
+)
 from berth.model.servers import Image
 from berth.view import View
 
@@ -51,32 +63,31 @@ def _is_listed(call: Call, image: Image, visibility: str | None) -> bool:
     return call.access.may_use_image(image)
 
 
-def _find_image(view: View, call: Call) -> Image:
+def _find_image(view: View, call: Call) -> Image | ImageNotFound:
     """The image of the path; not found if the caller cannot see it."""
     image = view.records.get(Image, call.params[0].lower())
     if image is None or not call.access.may_use_image(image):
-        raise Problem(404, f"No image found with ID {call.params[0]}.")
+        return ImageNotFound(call.params[0])
     return image
 
 
-def _find_own_image(view: View, call: Call) -> Image:
+def _find_own_image(view: View, call: Call) -> Image | Rejection:
     """The image of the path, to be changed."""
     image = _find_image(view, call)
-    call.require_of(image.owner)
-    return image
+    return image if isinstance(image, Rejection) else call.find_forbidden(image.owner) or image
 
 
 _PUBLISHING: Final = {"public": "publicize_image", "community": "communitize_image"}
 
 
-def _refuse_publishing(call: Call, before: Image | None, after: Image) -> None:
-    """Refuse callers that may not publish an image, or give it to another project."""
+def _find_forbidden(call: Call, before: Image | None, after: Image) -> Forbidden | None:
+    """The rule that keeps the caller from publishing an image, or from giving it to another project."""
     if before is None or after.visibility != before.visibility:
         rule = _PUBLISHING.get(after.visibility)
-        if rule is not None:
-            call.require(rule, after.owner)
+        if rule is not None and not call.allows(rule, after.owner):
+            return Forbidden(rule)
     # A caller that gives an image to a project must be allowed to add images there.
-    call.require_of(after.owner)
+    return call.find_forbidden(after.owner)
 
 
 # -- filters and order --------------------------------------------------------------------------
@@ -269,18 +280,18 @@ def _make_link(pairs: list[tuple[str, str]]) -> str:
 
 
 async def show_image(call: Call) -> Response:
-    return await call.read(lambda view: json(render_image(_find_image(view, call))))
+    return json(render_image(await call.read(lambda view: _find_image(view, call))))
 
 
 async def create_image(call: Call) -> Response:
     given = call.decode(dict[str, Any])
     id = read_id(given["id"]) if given.get("id") is not None else call.services.ids.uuid()
-    image = make_image(id, call.project, given)
-    _refuse_publishing(call, None, image)
+    image = call.accept(make_image(id, call.project, given))
+    call.accept(_find_forbidden(call, None, image))
 
-    def propose(view: View, now_s: int) -> Command:
+    def propose(view: View, now_s: int) -> Command | Rejection:
         if view.records.get(Image, id) is not None:
-            raise Problem(409, f"Image ID {id} already exists: choose another, or give none.")
+            return ImageExists(id)
         return Enact(
             (replace_record(view, msgspec.structs.replace(image, created_at_s=now_s, updated_at_s=now_s)),),
             quotas=call.quotas,
@@ -295,34 +306,41 @@ async def update_image(call: Call) -> Response:
     given = call.request.headers.get("content-type", "").split(";")[0].strip()
     if given != MEDIA_TYPE:
         raise Problem(415, f"The content type is {given!r}; it must be {MEDIA_TYPE}.")
-    steps = call.decode(Patch)
+    changes = read_patch(call.decode(Patch))
 
-    def after(before: Image) -> Image:
-        image = patch_image(before, steps)
-        _refuse_publishing(call, before, image)
-        return image
+    def after(before: Image) -> Image | Rejection:
+        image = patch_image(before, changes)
+        return image if isinstance(image, Rejection) else _find_forbidden(call, before, image) or image
 
     return await _change_image(call, after, lambda image: json(render_image(image)))
 
 
 async def delete_image(call: Call) -> Response:
-    def propose(view: View, now_s: int) -> Command:
+    def propose(view: View, now_s: int) -> Command | Rejection:
         image = _find_own_image(view, call)
+        if isinstance(image, Rejection):
+            return image
         if image.is_protected:
-            raise Problem(403, f"Image {image.id} is protected: set protected to false first.")
+            return ImageProtected(image.id)
         return Enact((remove_record(view, image),))
 
     return await call.submit(propose, lambda view: Response(204))
 
 
 async def _change_image(
-    call: Call, after: Callable[[Image], Image], answer: Callable[[Image], Response]
+    call: Call, after: Callable[[Image], Image | Rejection], answer: Callable[[Image], Response]
 ) -> Response:
     """Replace the image of the path by what ``after`` makes of it."""
 
-    def propose(view: View, now_s: int) -> Command:
-        image = after(_find_own_image(view, call))
-        image = msgspec.structs.replace(image, tags=check_tags(image.tags), updated_at_s=now_s)
+    def propose(view: View, now_s: int) -> Command | Rejection:
+        before = _find_own_image(view, call)
+        image = before if isinstance(before, Rejection) else after(before)
+        if isinstance(image, Rejection):
+            return image
+        tags = sort_tags(image.tags)
+        if isinstance(tags, Rejection):
+            return tags
+        image = msgspec.structs.replace(image, tags=tags, updated_at_s=now_s)
         return Enact((replace_record(view, image),), quotas=call.quotas)
 
     return await call.submit(propose, lambda view: answer(_read_image(view, call.params[0].lower())))
@@ -342,11 +360,11 @@ async def upload_file(call: Call) -> Response:
     checksum = hashlib.md5(content, usedforsecurity=False).hexdigest()
     digest = hashlib.sha512(content).hexdigest()
 
-    def after(image: Image) -> Image:
+    def after(image: Image) -> Image | Rejection:
         if image.status != "queued":
-            raise Problem(409, f"Image {image.id} is {image.status}: it has its content already.")
+            return ImageHasContent(image.id, image.status)
         if image.disk_format is None or image.container_format is None:
-            raise Problem(400, "disk_format and container_format must be set before content is uploaded.")
+            return ImageFormatsMissing()
         return msgspec.structs.replace(
             image, status="active", size=len(content), checksum=checksum, hash_value=digest
         )
@@ -363,39 +381,39 @@ async def download_file(call: Call) -> Response:
 
 async def add_tag(call: Call) -> Response:
     name = check_tag(call.params[1])
-    return await _change_image(
-        call, lambda image: _set_tags(image, (*image.tags, name)), lambda image: Response(204)
-    )
 
-
-async def remove_tag(call: Call) -> Response:
     def after(image: Image) -> Image:
-        if call.params[1] not in image.tags:
-            raise Problem(404, f"Image {image.id} has no tag {call.params[1]}.")
-        return _set_tags(image, tuple(tag for tag in image.tags if tag != call.params[1]))
+        return msgspec.structs.replace(image, tags=(*image.tags, name))
 
     return await _change_image(call, after, lambda image: Response(204))
 
 
-def _set_tags(image: Image, tags: tuple[str, ...]) -> Image:
-    return msgspec.structs.replace(image, tags=check_tags(tags))
+async def remove_tag(call: Call) -> Response:
+    name = call.params[1]
+
+    def after(image: Image) -> Image | Rejection:
+        if name not in image.tags:
+            return ImageTagNotFound(image.id, name)
+        return msgspec.structs.replace(image, tags=tuple(tag for tag in image.tags if tag != name))
+
+    return await _change_image(call, after, lambda image: Response(204))
 
 
 async def deactivate_image(call: Call) -> Response:
     """No server can be made from it until it is active again."""
 
-    def after(image: Image) -> Image:
+    def after(image: Image) -> Image | Rejection:
         if image.status == "queued":
-            raise Problem(403, f"Image {image.id} is queued: it has never been active.")
+            return ImageQueued(image.id, "it has never been active")
         return msgspec.structs.replace(image, status="deactivated")
 
     return await _change_image(call, after, lambda image: Response(204))
 
 
 async def reactivate_image(call: Call) -> Response:
-    def after(image: Image) -> Image:
+    def after(image: Image) -> Image | Rejection:
         if image.status == "queued":
-            raise Problem(403, f"Image {image.id} is queued: give it content first.")
+            return ImageQueued(image.id, "give it content first")
         return msgspec.structs.replace(image, status="active")
 
     return await _change_image(call, after, lambda image: Response(204))

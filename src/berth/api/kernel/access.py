@@ -1,17 +1,33 @@
-"""What one caller may do, and which objects are there for it: the one place that every API asks.
+"""What one caller may do, which objects are there for it, and what it is told of hosts: the one place that
+every API asks.
 
     scope -> the named rule (``Policy``) -> whose object it is
 
 A caller acts in one project. What belongs to another is not there for it, unless the rule
 ``context_is_admin`` makes it an administrator. No other module knows the name of a role.
+
+Administrators and services are told all of hosts, others neither their names nor how many there are. Records
+and rejections say what there is to say; what of it goes out is decided when it is shown.
 """
 
-from typing import NamedTuple
+import hashlib
+import re
+from typing import Final, NamedTuple
 
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.auth.policy import Policy
 from berth.api.kernel.auth.rules import IS_ADMIN
-from berth.model.servers import Flavor, Image
+from berth.model.rejections import (
+    CapacityExceeded,
+    GroupFull,
+    GroupPolicyBroken,
+    NoFit,
+    NoInventory,
+    Rejection,
+    UnitsViolated,
+)
+from berth.model.servers import Flavor, Image, Server
+from berth.view import View
 
 
 class Access(NamedTuple):
@@ -51,3 +67,62 @@ class Access(NamedTuple):
 def policy_refusal(rule: str) -> str:
     """What a caller is told that a rule does not allow."""
     return f"Policy doesn't allow {rule} to be performed."
+
+
+# -- what is told of hosts -----------------------------------------------------------------------
+
+
+NO_PLACE: Final = "No valid host was found."
+_NO_PLACE: Final = (NoFit, GroupPolicyBroken, GroupFull, CapacityExceeded, NoInventory, UnitsViolated)
+_WORD: Final = re.compile(r"\b(host )?(\w[\w.-]*\w|\w)")
+_PART_END: Final = re.compile(r"[._-]")
+_LEDGERS: Final = "resource provider"
+"""Words of a refusal that goes on to say what the provider has."""
+
+
+def make_host_id(project: str, host: str | None) -> str:
+    """What tells hosts apart without naming them; another for every project."""
+    return "" if host is None else hashlib.sha224(f"{project}{host}".encode()).hexdigest()
+
+
+def is_no_place(rejection: Rejection) -> bool:
+    """Whether it means: there is no place for it now."""
+    return isinstance(rejection, _NO_PLACE)
+
+
+def explain_no_place(server: Server) -> str:
+    """What of a request can be changed, where there is no place for it."""
+    asked = [f"the flavor {server.flavor.name}"]
+    if server.zone is not None:
+        asked.append(f"the availability zone {server.zone}")
+    if server.group is not None:
+        asked.append("the server group")
+    if server.hints.same_host or server.hints.different_host:
+        asked.append("the scheduler hints")
+    if any(name.startswith("trait:") for name in server.image_properties):
+        asked.append("the traits that the image requires")
+    return f"{NO_PLACE} Nothing free fits the request. Change {' or '.join(asked)}, or retry later."
+
+
+def no_place() -> str:
+    return f"{NO_PLACE} Nothing free fits the request. Ask for less, or retry later."
+
+
+def show_failure(access: Access, view: View, server: Server, text: str) -> str:
+    """What a record says of a failure, as the caller may read it."""
+    if access.sees_hosts:
+        return text
+    if NO_PLACE in text:
+        return explain_no_place(server)
+    if _LEDGERS in text:
+        return "What it needs could not be claimed. Retry later, or ask an administrator."
+    return _WORD.sub(lambda found: _hidden(view, found), text)
+
+
+def _hidden(view: View, found: re.Match[str]) -> str:
+    lead, word = found[1] or "", found[2]
+    # What a host has is often called by the host's name and more: host-2_0000, host-2.example.net.
+    named = (word, *(word[: end.start()] for end in _PART_END.finditer(word)))
+    if any(name in view.names or name in view.providers for name in named):
+        return "host" if lead else "a host"
+    return f"{lead}{word}"

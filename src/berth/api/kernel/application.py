@@ -1,4 +1,5 @@
-"""The ASGI callable: one request in, one response out, whatever happens in between.
+"""The ASGI callable, and what the APIs behind it are: one request in, one response out, whatever happens in
+between.
 
     request -> id -> health, or: caller -> an API -> cross-origin headers -> response -> log and metrics
 
@@ -11,13 +12,13 @@ request, and a traceback in the log under the same name.
 
 import functools
 import logging
-from collections.abc import Sequence
-from typing import Final
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, Final
 
 from berth.api.kernel import codes
-from berth.api.kernel.api import NOBODY, Api
 from berth.api.kernel.auth.caller import Authenticator, AuthUnavailable, Caller
-from berth.api.kernel.cors import Cors
+from berth.api.kernel.call import Handler, Services, admit
 from berth.api.kernel.health import PATHS as HEALTH_PATHS
 from berth.api.kernel.health import Health
 from berth.api.kernel.http import (
@@ -36,7 +37,8 @@ from berth.api.kernel.http import (
     wait_for_disconnect,
 )
 from berth.api.kernel.problem import RETRY_SOON, Problem, outage_problem
-from berth.engine import ASKER, Asker, Unavailable
+from berth.api.kernel.router import Route, Router
+from berth.engine import ASKER, Asker, Overloaded, Unavailable
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
 from berth.runtime.telemetry import Telemetry
@@ -49,6 +51,148 @@ OPEN_BODY_BYTES_MAX: Final = 16 << 10
 """The largest body where no token is asked for: that of a login."""
 
 _UNAUTHORIZED: Final = "The token in X-Auth-Token is missing or invalid, has expired or has been revoked."
+
+NOBODY: Final = Caller(None, None, ())
+"""Who asks what is open, without a token. No rule lets it do anything else."""
+
+_METHODS: Final = frozenset(("OPTIONS", "GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "PATCH"))
+
+_SIMPLE_HEADERS: Final = frozenset(
+    (
+        "accept",
+        "accept-language",
+        "content-type",
+        "cache-control",
+        "content-language",
+        "expires",
+        "last-modified",
+        "pragma",
+    )
+)
+
+_MAX_AGE_S: Final = 3600
+
+
+# -- what an API is -----------------------------------------------------------------------------
+
+
+class Api(ABC):
+    PREFIX: ClassVar[str]
+
+    def is_open(self, request: Request) -> bool:
+        """Whether anybody may ask this, without a token."""
+        return False
+
+    def drain(self) -> None:  # noqa: B027
+        """No more requests come: end what would go on for ever, if there is such a thing."""
+
+    @abstractmethod
+    async def answer(self, request: Request, caller: Caller) -> Response:
+        """The response; Problem if there is none."""
+
+    @abstractmethod
+    def refuse(self, problem: Problem, request: Request) -> Response:
+        """The response to a request that is refused, in the API's own shape."""
+
+    async def handle(self, request: Request, caller: Caller) -> Response:
+        try:
+            return await self.answer(request, caller)
+        except Problem as problem:
+            return self.refuse(problem, request)
+        except (Overloaded, Unavailable) as outage:
+            return self.refuse(outage_problem(outage, request), request)
+
+
+class RoutedApi(Api):
+    """One with a table of routes, as the services of OpenStack have them: paths end with or without a slash,
+    HEAD is a GET, and anybody may read the versions."""
+
+    def __init__(
+        self, services: Services, routes: Iterable[Route[Handler]], below: str, versions_at: Iterable[str]
+    ) -> None:
+        self._services = services
+        self._router = Router(routes, below)
+        self._versions_at = frozenset(versions_at)
+
+    def is_open(self, request: Request) -> bool:
+        return request.path.rstrip("/") in self._versions_at
+
+    @abstractmethod
+    def show_versions(self, request: Request) -> Response: ...
+
+    def version_of(self, request: Request) -> int:
+        """The minor of the microversion that a request speaks, where there are such."""
+        return 0
+
+    async def answer(self, request: Request, caller: Caller) -> Response:
+        version = self.version_of(request)
+        path = request.path.rstrip("/")
+        if path in self._versions_at:
+            request.route = path
+            return self.show_versions(request)
+        method = "GET" if request.method == "HEAD" else request.method
+        route, params, request.route = self._router.match(method, path)
+        return await route.handler(admit(route, request, caller, params, self._services, version))
+
+
+# -- what every request passes through ----------------------------------------------------------
+
+
+class Cors:
+    """Cross-origin requests: which pages of other sites may call the APIs from a browser.
+
+    The behaviour is that of the OpenStack services: a preflight is always 200, and whether it allows anything
+    is in its headers. With no origin allowed there is no such handling at all.
+    """
+
+    def __init__(self, allowed_origins: Iterable[str], allow_headers: Iterable[str]) -> None:
+        self._origins = frozenset(allowed_origins)
+        self._headers = _SIMPLE_HEADERS | {name.lower() for name in allow_headers}
+        self.enabled: Final = bool(self._origins)
+
+    def apply(self, request: Request, response: Response) -> Response:
+        """The response with the headers that a browser looks for."""
+        if request.method == "OPTIONS":
+            return self._preflight(request, response)
+        origin = self._allowed_origin(request)
+        if origin is not None:
+            headers = [(name, value) for name, value in response.headers if name != "vary"]
+            vary = [value for name, value in response.headers if name == "vary"]
+            headers.append(("vary", ",".join([*vary, "Origin"])))
+            response.headers = [*headers, *_permission(origin)]
+        return response
+
+    def _preflight(self, request: Request, response: Response) -> Response:
+        # Whatever the API made of OPTIONS (it knows no such method), a preflight is answered.
+        if not 200 <= response.status < 300:
+            response = Response(200)
+        origin = self._allowed_origin(request)
+        method = request.headers.get("access-control-request-method")
+        if origin is None or method not in _METHODS:
+            return response
+        asked = request.headers.get("access-control-request-headers", "").split(",")
+        wanted = [name.strip() for name in asked if name.strip()]
+        if not all(name.lower() in self._headers for name in wanted):
+            return response
+        response.headers += [
+            ("vary", "Origin"),
+            *_permission(origin),
+            ("access-control-max-age", str(_MAX_AGE_S)),
+            ("access-control-allow-methods", method),
+        ]
+        if wanted:
+            response.headers.append(("access-control-allow-headers", ",".join(wanted)))
+        return response
+
+    def _allowed_origin(self, request: Request) -> str | None:
+        origin = request.headers.get("origin")
+        if origin is None or origin in self._origins:
+            return origin
+        return "*" if "*" in self._origins else None
+
+
+def _permission(origin: str) -> list[tuple[str, str]]:
+    return [("access-control-allow-origin", origin), ("access-control-allow-credentials", "true")]
 
 
 class Application:
@@ -76,7 +220,7 @@ class Application:
         self._telemetry = telemetry
         self._body_bytes_max = body_bytes_max
         self._public_url = public_url
-        self._apis = {_first_part(api.PREFIX): api for api in apis if api.PREFIX}
+        self._apis = {api.PREFIX.split("/", 2)[1]: api for api in apis if api.PREFIX}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started_ns = self._clock.monotonic_ns()
@@ -117,38 +261,39 @@ class Application:
         return self._cors.apply(request, response) if self._cors.enabled else response
 
     def _api_of(self, request: Request) -> Api:
-        api = self._apis.get(_first_part(request.path))
-        if api is None:
+        path = request.path
+        api = self._apis.get(path[1:].partition("/")[0])
+        if api is None or not (path == api.PREFIX or path.startswith(f"{api.PREFIX}/")):
             return self._default
-        is_below = request.path == api.PREFIX or request.path.startswith(f"{api.PREFIX}/")
-        return api if is_below else self._default
+        return api
 
     async def _call(self, api: Api, request: Request, receive: Receive) -> Response:
         try:
-            caller = NOBODY if api.is_open(request) else await self._identify(request)
-            await self._read_body(request, receive, caller)
+            caller = (
+                NOBODY
+                if api.is_open(request)
+                else await self._authenticator.identify(request.headers, request.client)
+            )
+            if caller is None:
+                return api.refuse(self._unauthorized(), request)
+            if request.has_body:
+                await self._read_body(request, receive, caller)
         except Problem as problem:
             return api.refuse(problem, request)
+        except AuthUnavailable as outage:
+            text = f"The caller cannot be identified: {outage}"
+            return api.refuse(Problem(503, text, codes.UNAVAILABLE, headers=RETRY_SOON), request)
+        except Unavailable as outage:
+            return api.refuse(outage_problem(outage, request), request)
         _tell_asker(caller, receive)
         return await api.handle(request, caller)
 
-    async def _identify(self, request: Request) -> Caller:
-        try:
-            caller = await self._authenticator.identify(request.headers, request.client)
-        except AuthUnavailable as outage:
-            text = f"The caller cannot be identified: {outage}"
-            raise Problem(503, text, codes.UNAVAILABLE, headers=RETRY_SOON) from outage
-        except Unavailable as outage:
-            raise outage_problem(outage, request) from outage
-        if caller is None:
-            challenge = self._authenticator.challenge
-            headers = () if challenge is None else (("www-authenticate", challenge),)
-            raise Problem(401, _UNAUTHORIZED, codes.UNAUTHORIZED, headers=headers)
-        return caller
+    def _unauthorized(self) -> Problem:
+        challenge = self._authenticator.challenge
+        headers = () if challenge is None else (("www-authenticate", challenge),)
+        return Problem(401, _UNAUTHORIZED, codes.UNAUTHORIZED, headers=headers)
 
     async def _read_body(self, request: Request, receive: Receive, caller: Caller) -> None:
-        if not request.has_body:
-            return
         limit = self._body_bytes_max if caller is not NOBODY else OPEN_BODY_BYTES_MAX
         try:
             request.body = await read_body(receive, limit, request.told_length)
@@ -158,10 +303,6 @@ class Application:
         except BodyTooLarge:
             text = f"The body is larger than the limit of {limit} bytes. Send several smaller requests."
             raise Problem(413, text, codes.BODY_TOO_LARGE) from None
-
-
-def _first_part(path: str) -> str:
-    return path[1:].partition("/")[0]
 
 
 def _tell_asker(caller: Caller, receive: Receive) -> None:

@@ -1,8 +1,8 @@
 """One call of an API: what a handler is given, and how it reads, changes and answers.
 
-Nothing of the view may leave the function that the engine evaluates: what is answered is made inside. What
-is refused inside, by raising a Problem, comes out as a value: as an answer of a read, as a rejection of a
-change.
+Nothing of the view may leave the function that the engine evaluates: what is answered is made inside. A
+proposal returns what it refuses as a rejection; a read may also raise a Problem. A Problem that is raised in
+the writer's turn is a bug, and is answered like any other: with 500.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -16,11 +16,11 @@ from berth.api.kernel.access import Access
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.auth.policy import Policy
 from berth.api.kernel.http import JSON, Request, Response, read_origin
-from berth.api.kernel.problem import Problem, catch_problems, deny_problems, forbidden
+from berth.api.kernel.problem import Problem, catch_problems, forbidden
 from berth.api.kernel.rejections import nova_problem
 from berth.api.kernel.router import Route
 from berth.engine import Engine, Proposal
-from berth.model.batches import Origin
+from berth.model.events import Origin
 from berth.model.quotas import Quotas
 from berth.model.rejections import Forbidden, Rejection
 from berth.model.servers import ConflictPolicy
@@ -28,7 +28,7 @@ from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
 from berth.sagas.proposals import Context, read_quotas
-from berth.scheduler.options import SchedulerOptions
+from berth.scheduler.plugins import SchedulerOptions
 from berth.view import View
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ class Call:
     """``params`` are the variable parts of the path, in order; ``rules`` are those of the policy that the
     caller was let in by; ``version`` is the minor of the microversion, where the API has one."""
 
-    __slots__ = ("caller", "params", "request", "rules", "services", "version")
+    __slots__ = ("_access", "caller", "params", "request", "rules", "services", "version")
 
     def __init__(
         self,
@@ -71,12 +71,15 @@ class Call:
         self.services = services
         self.rules = rules
         self.version = version
+        self._access: Access | None = None
 
     # -- who asks -------------------------------------------------------------------------------
 
     @property
     def access(self) -> Access:
-        return Access(self.services.policy, self.caller)
+        if self._access is None:
+            self._access = Access(self.services.policy, self.caller)
+        return self._access
 
     @property
     def is_admin(self) -> bool:
@@ -187,11 +190,19 @@ class Call:
 
     # -- asking the engine ----------------------------------------------------------------------
 
-    async def read(self, answer: Callable[[View], T]) -> T:
-        """What ``answer`` says of a view that is current."""
-        outcome = await self.services.engine.read(catch_problems(answer))
-        if isinstance(outcome, Problem):
-            raise outcome
+    async def read(self, answer: Callable[[View], T | Rejection]) -> T:
+        """What ``answer`` says of a view that is current; Problem if that is a rejection."""
+        try:
+            outcome = await self.services.engine.read(answer)
+        except Problem:
+            # It is asked again with the refusal for its answer, which waits like any until what it saw is
+            # durable. Only refusals pay for that.
+            refused = await self.services.engine.read(catch_problems(answer))
+            if isinstance(refused, Problem):
+                raise refused from None
+            outcome = refused
+        if isinstance(outcome, Rejection):
+            raise self.problem_of(outcome)
         return outcome
 
     async def submit(self, proposal: Proposal, answer: Callable[[View], T] | None = None) -> T:
@@ -202,13 +213,12 @@ class Call:
     async def try_submit(
         self, proposal: Proposal, answer: Callable[[View], T] | None = None
     ) -> T | Rejection:
-        read = None if answer is None else catch_problems(answer)
-        answered = None if read is None else lambda view, _: read(view)
+        answered = None if answer is None else lambda view, _: answer(view)
         size = len(self.request.body)
-        outcome = await self.services.engine.submit(deny_problems(proposal), self.cause(), answered, size)
-        if isinstance(outcome, Problem):
-            raise outcome
-        return outcome
+        try:
+            return await self.services.engine.submit(proposal, self.cause(), answered, size)
+        except Problem as problem:
+            raise RuntimeError(f"a Problem was raised in the writer's turn: {problem}") from problem
 
     def cause(self) -> Origin:
         """What the journal keeps of this call."""
@@ -241,12 +251,14 @@ def admit(
     version: int = 0,
 ) -> Call:
     """The call, if its caller may make it: asked before a handler runs."""
-    named = _names_in(request.body) if route.actions else ()
-    rules = tuple(route.actions[name] for name in named if name in route.actions)
-    call = Call(request, caller, params, services, rules or (route.policy or "",), version)
-    for rule in call.rules:
-        call.require(rule)
-    return call
+    rules: tuple[str, ...] = (route.policy or "",)
+    if route.actions:
+        named = (route.actions[name] for name in _names_in(request.body) if name in route.actions)
+        rules = tuple(named) or rules
+    for rule in rules:
+        if not services.policy.allows(rule, caller):
+            raise forbidden(rule)
+    return Call(request, caller, params, services, rules, version)
 
 
 def _names_in(body: bytes) -> Iterable[str]:

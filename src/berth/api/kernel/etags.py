@@ -20,7 +20,7 @@ from berth import __version__
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.http import Request, Response
 from berth.model.ids import Index
-from berth.model.vocabulary import STANDARD_CLASSES, STANDARD_TRAITS
+from berth.model.placement import STANDARD_CLASSES, STANDARD_TRAITS
 from berth.runtime.settings import Settings
 
 HEADER: Final = "etag"

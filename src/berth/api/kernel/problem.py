@@ -2,7 +2,7 @@
 API's own business, its ``render``.
 
 A Problem is raised while a request is read or answered, and caught where the API hands its answer back. It
-never crosses the engine: what a proposal refuses comes out of the writer as a rejection, ``Denied``.
+is never raised in the writer's turn: a proposal returns a rejection, and the table of rejections words it.
 """
 
 import logging
@@ -13,9 +13,7 @@ from typing import Final, TypeVar
 from berth.api.kernel import codes
 from berth.api.kernel.access import policy_refusal
 from berth.api.kernel.http import Request
-from berth.engine import Overloaded, Planned, Proposal, Unavailable
-from berth.model.commands import Command
-from berth.model.rejections import Rejection
+from berth.engine import Overloaded, Unavailable
 from berth.view import View
 
 T = TypeVar("T")
@@ -47,31 +45,6 @@ class Problem(Exception):
         self.headers = headers
         self.bare = bare
         self.more = dict(more)
-
-
-class Denied(Rejection, frozen=True):
-    """What an API refuses in the writer's turn, where its own questions are asked of the view that the change
-    is made from: is the name taken, is the object there for the caller."""
-
-    problem: Problem
-
-
-Propose = Callable[[View, int], Command | Planned | Rejection | None]
-
-
-def deny_problems(proposal: Proposal) -> Proposal:
-    """The proposal, with what it raises as a Problem for a rejection."""
-    if not callable(proposal):
-        return proposal
-    propose: Propose = proposal
-
-    def proposed(view: View, now_s: int) -> Command | Planned | Rejection | None:
-        try:
-            return propose(view, now_s)
-        except Problem as problem:
-            return Denied(problem)
-
-    return proposed
 
 
 def catch_problems(answer: Callable[[View], T]) -> Callable[[View], T | Problem]:

@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from berth.api.kernel import codes
-from berth.api.kernel.disclosure import NO_PLACE, is_no_place, no_place
-from berth.api.kernel.problem import Denied, Problem
+from berth.api.kernel.access import NO_PLACE, is_no_place, no_place
+from berth.api.kernel.problem import Problem
 from berth.model import rejections as r
 from berth.model.rejections import NoFit, Rejection, SpecInvalid, TreeRule, UnknownConsumer, UnknownHost
 
@@ -138,6 +138,25 @@ ROWS: Final[dict[type[Rejection], Row]] = {
             "Resource {r.resource} is over limit of {r.limit} due to current usage {r.used} and delta "
             "{r.asked}.",
             code=codes.QUOTA_EXCEEDED,
+        ),
+    ),
+    r.MetadataTooLarge: Row(
+        nova=Wording(
+            403, "The metadata of a server has {r.limit} bytes at most, and this would be {r.size}."
+        ),
+    ),
+    r.QuotaBelowUse: Row(
+        nova=Wording(
+            400,
+            "Quota limit {r.limit} for {r.resource} must be greater than or equal to already used and "
+            "reserved {r.used}.",
+        ),
+    ),
+    r.RevocationsExceeded: Row(
+        nova=Wording(
+            403,
+            "{r.limit} tokens of {r.user} are revoked and have not expired yet. Wait until some have, or "
+            "take the user's entry out of the tokens file.",
         ),
     ),
     # vocabulary
@@ -362,7 +381,135 @@ ROWS: Final[dict[type[Rejection], Row]] = {
         says="No allocations for consumer '{r.consumer}'",
         placement=Wording(404),
     ),
+    # flavors and images
+    r.FlavorNotFound: Row(
+        nova=Wording(404, "Flavor {r.id} could not be found."),
+    ),
+    r.FlavorExists: Row(
+        nova=Wording(409, "Flavor with {r.field} {r.value} already exists: choose another."),
+    ),
+    r.ExtraSpecNotFound: Row(
+        nova=Wording(404, "Flavor {r.flavor} has no extra specs with key {r.key}."),
+    ),
+    r.ExtraSpecsTooLarge: Row(
+        nova=Wording(
+            400, "The extra specs would have {r.size} bytes together; they may have {r.limit} at most."
+        ),
+    ),
+    r.FlavorIsPublic: Row(
+        nova=Wording(409, "Flavor {r.flavor} is public: everybody has access to it already."),
+    ),
+    r.FlavorAccessExists: Row(
+        nova=Wording(409, "Project {r.project} has access to flavor {r.flavor} already."),
+    ),
+    r.FlavorAccessNotFound: Row(
+        nova=Wording(404, "Project {r.project} has no access to flavor {r.flavor}."),
+    ),
+    r.TooManyFlavorProjects: Row(
+        nova=Wording(409, "Flavor {r.flavor} has {r.limit} projects, and may not have more."),
+    ),
+    r.ImageNotFound: Row(
+        nova=Wording(404, "No image found with ID {r.id}."),
+    ),
+    r.ImageExists: Row(
+        nova=Wording(409, "Image ID {r.id} already exists: choose another, or give none."),
+    ),
+    r.ImageProtected: Row(
+        nova=Wording(403, "Image {r.id} is protected: set protected to false first."),
+    ),
+    r.ImageHasContent: Row(
+        nova=Wording(409, "Image {r.id} is {r.status}: it has its content already."),
+    ),
+    r.ImageFormatsMissing: Row(
+        nova=Wording(400, "disk_format and container_format must be set before content is uploaded."),
+    ),
+    r.ImageQueued: Row(
+        nova=Wording(403, "Image {r.id} is queued: {r.reason}."),
+    ),
+    r.ImageTagNotFound: Row(
+        nova=Wording(404, "Image {r.id} has no tag {r.tag}."),
+    ),
+    r.ImageTagPlaceWrong: Row(
+        nova=Wording(409, "There is no tag at {r.path}: there are {r.tags}."),
+    ),
+    r.ImagePropertyNotFound: Row(
+        nova=Wording(409, "Property {r.name} does not exist: it cannot be {r.asked}d."),
+    ),
+    r.TooManyImageProperties: Row(
+        nova=Wording(
+            413,
+            "The limit has been exceeded on the number of allowed image properties. Attempted: {r.asked}, "
+            "Maximum: {r.limit}",
+        ),
+    ),
+    r.ImagePropertiesTooLarge: Row(
+        nova=Wording(
+            413,
+            "The properties of the image would have {r.size} bytes together, names and values; they may "
+            "have {r.limit} at most.",
+        ),
+    ),
+    r.BuildSourceNotFound: Row(
+        nova=Wording(400, "{r.kind} {r.id} could not be found."),
+    ),
+    r.BuildSourceUnusable: Row(
+        nova=Wording(400, "{r.kind} {r.id} cannot be used: {why}"),
+    ),
+    r.ImageNotActive: Row(
+        nova=Wording(400, "Image {r.id} is {r.status}: it must be active."),
+    ),
+    r.FlavorTooSmall: Row(
+        nova=Wording(
+            400,
+            "Flavor {r.flavor} has {size}, and image {r.image} needs at least {r.needed}: choose a larger "
+            "flavor.",
+        ),
+    ),
     # hosts, aggregates and groups
+    r.ComputeHostNotFound: Row(
+        nova=Wording(404, "Compute host {r.name} could not be found."),
+    ),
+    r.ComputeHostUnregistered: Row(
+        nova=Wording(404, "Compute host {r.name} is not a provider: wait until its agent has registered."),
+    ),
+    r.ServiceNotFound: Row(
+        nova=Wording(404, "There is no {r.binary} on the host {r.host}."),
+    ),
+    r.AggregateNotFound: Row(
+        nova=Wording(404, "Aggregate {r.id} could not be found."),
+    ),
+    r.AggregateNameTaken: Row(
+        nova=Wording(409, "Aggregate {r.name} already exists: choose another name."),
+    ),
+    r.AggregateInUse: Row(
+        nova=Wording(409, "Aggregate {r.number} has {r.hosts} hosts: remove them from it first."),
+    ),
+    r.AggregateHasHost: Row(
+        nova=Wording(409, "Aggregate {r.number} has the host {r.host} already."),
+    ),
+    r.AggregateLacksHost: Row(
+        nova=Wording(404, "Aggregate {r.number} has no host {r.host}."),
+    ),
+    r.TooManyAggregateKeys: Row(
+        nova=Wording(400, "There would be {r.asked} keys; an aggregate may have {r.limit} at most."),
+    ),
+    r.ZoneNotFound: Row(
+        nova=Wording(400, "The requested availability zone {r.name} is not available: it does not exist."),
+    ),
+    r.ZoneOfServers: Row(
+        nova=Wording(
+            409,
+            "The availability zone of host {r.host} cannot change: it has {r.servers} servers. Migrate or "
+            "delete them first.",
+        ),
+    ),
+    r.HostInAnotherZone: Row(
+        nova=Wording(
+            409,
+            "Host {r.host} is in the availability zone {r.zone} already, and cannot be in {r.asked} too: "
+            "remove it from the aggregate that puts it there first.",
+        ),
+    ),
     r.NotAHost: Row(
         berth=Wording(
             409,
@@ -388,6 +535,7 @@ ROWS: Final[dict[type[Rejection], Row]] = {
     ),
     r.GroupNotFound: Row(
         berth=Wording(404, "There is no group {r.group}.", code=codes.NOT_FOUND),
+        nova=Wording(404, "Instance group {r.group} could not be found."),
     ),
     r.GroupExists: Row(
         berth=Wording(409, "Group {r.group} already exists: choose another uuid.", code=codes.CONFLICT),
@@ -433,6 +581,9 @@ ROWS: Final[dict[type[Rejection], Row]] = {
             code=codes.CONFLICT,
         ),
     ),
+    r.HintedGroupNotFound: Row(
+        nova=Wording(400, "The hint group names {r.name}, which is not a server group."),
+    ),
     r.GroupPolicyBroken: Row(
         says="The {r.policy} of group {r.name} ({r.group}) keeps consumer {r.consumer} from host {r.host}"
         "{domain}: {r.reason}.",
@@ -452,6 +603,19 @@ ROWS: Final[dict[type[Rejection], Row]] = {
     r.ServerNotFound: Row(
         berth=Wording(404, "There is no server {r.id}.", code=codes.NOT_FOUND),
         nova=Wording(404, "Instance {r.id} could not be found."),
+    ),
+    r.ServerLocked: Row(
+        nova=Wording(409, "Instance {r.id} is locked: unlock it first."),
+    ),
+    r.ServerNotOffloaded: Row(
+        nova=Wording(
+            409,
+            "Instance {r.id} is shelved and not offloaded: it is still on its host. Unshelve it without a "
+            "host or an availability zone, or offload it first.",
+        ),
+    ),
+    r.MetadataItemNotFound: Row(
+        nova=Wording(404, "Metadata item {r.key} was not found."),
     ),
     r.ServerBusy: Row(
         berth=Wording(
@@ -746,8 +910,6 @@ _WORDS_MAX: Final = 2000
 def placement_problem(rejection: Rejection, attempt: Attempt, **context: str) -> Problem:
     """What a client of Placement is told on a route. ``context`` is what the rejection itself does not "
     "know."""
-    if isinstance(rejection, Denied):
-        return rejection.problem
     row = ROWS[type(rejection)]
     cell = row.on_route.get(attempt) or row.placement
     assert cell is not None, "the ledger refuses a claim for nothing else"
@@ -761,8 +923,6 @@ def placement_problem(rejection: Rejection, attempt: Attempt, **context: str) ->
 
 def berth_problem(rejection: Rejection, *, names_hosts: bool = True) -> Problem:
     """What a client of /berth/v1 is told; without hosts for callers that are not told of them."""
-    if isinstance(rejection, Denied):
-        return rejection.problem
     if not names_hosts and is_no_place(rejection):
         return Problem(409, no_place(), codes.NO_FIT)
     cell = ROWS[type(rejection)].berth
@@ -775,8 +935,6 @@ def berth_problem(rejection: Rejection, *, names_hosts: bool = True) -> Problem:
 
 def nova_problem(rejection: Rejection, *, names_hosts: bool = True) -> Problem:
     """What a client of the compute API is told; without hosts for callers that are not told of them."""
-    if isinstance(rejection, Denied):
-        return rejection.problem
     cell = ROWS[type(rejection)].nova
     if cell is None:
         return berth_problem(rejection, names_hosts=names_hosts)
@@ -832,6 +990,12 @@ def _words(rejection: Any, *, names_hosts: bool) -> dict[str, str]:
                 ", ".join(str(part) for part in parts) for parts in zip(*rejection.over, strict=True)
             )
             return {"names": names, "asked": asked, "used": used, "limits": limits}
+        case r.BuildSourceUnusable():
+            return {"why": nova_problem(rejection.why).text}
+        case r.FlavorTooSmall(resource="memory"):
+            return {"size": f"{rejection.size} MB of memory"}
+        case r.FlavorTooSmall():
+            return {"size": f"a disk of {rejection.size} GB"}
         case r.KindInUse():
             return {"groups": ", ".join(rejection.groups)}
         case r.ServerStateWrong():

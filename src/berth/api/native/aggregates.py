@@ -1,4 +1,4 @@
-"""/berth/v1/aggregates: what an aggregate is, beyond the uuid that providers know it by."""
+"""/berth/v1/aggregates: the kind, the name and the metadata of aggregates, which providers know by uuid."""
 
 import re
 from typing import Annotated, Final
@@ -10,8 +10,7 @@ from berth.api.kernel.codes import BAD_BODY, BAD_PARAMETER
 from berth.api.kernel.http import Response
 from berth.api.kernel.paging import behind, render_keys, take_first
 from berth.api.kernel.problem import Problem
-from berth.api.kernel.rejections import berth_problem
-from berth.api.native.calls import NativeCall, NativeRoute, encoded, listing
+from berth.api.native.calls import NativeCall, NativeRoute, answer_from, respond
 from berth.api.native.fields import LIMIT_DEFAULT, GivenName, KeyMarker, Kind, Limit, NativeBody, Next, Text
 from berth.model.commands import LabelAggregate
 from berth.model.groups import HOST
@@ -38,7 +37,7 @@ class OneAggregate(msgspec.Struct):
 
 
 class AggregatesPage(msgspec.Struct):
-    """A page of aggregates that something is said of, in the order of their uuids."""
+    """A page of aggregates with a kind, a name or metadata, in the order of their uuids."""
 
     aggregates: list[LabelledAggregate]
     next: Next = None
@@ -90,13 +89,11 @@ async def label_aggregate(call: NativeCall) -> Response:
         raise Problem(400, "An aggregate is named by its uuid, as providers spell it.", BAD_PARAMETER)
     if asked.kind == HOST:
         raise Problem(400, "Every host is a domain of the kind host: choose another kind.", BAD_BODY)
-    wrong = wrong_metadata(asked.metadata)
-    if wrong is not None:
-        raise berth_problem(wrong)
+    call.accept(wrong_metadata(asked.metadata))
     label = Label(asked.kind, asked.name, tuple(sorted(asked.metadata.items())))
     return await call.submit(
         LabelAggregate(id, label),
-        lambda view: encoded(OneAggregate(_describe(view, id))),
+        lambda view: respond(OneAggregate(_describe(view, id))),
     )
 
 
@@ -116,7 +113,7 @@ ROUTES: Final = (
     NativeRoute(
         "GET",
         "/aggregates",
-        listing(list_aggregates),
+        answer_from(list_aggregates),
         policy="berth:aggregates:list",
         name="list_aggregates",
         query=AggregatesQuery,

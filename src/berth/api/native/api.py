@@ -8,19 +8,15 @@ from typing import Final
 import msgspec
 
 from berth.api.kernel import codes
-from berth.api.kernel.accept import accepts_json, effective
-from berth.api.kernel.api import Api
+from berth.api.kernel.application import Api
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.call import Services
 from berth.api.kernel.etags import StateTags
-from berth.api.kernel.http import JSON, Request, Response
+from berth.api.kernel.http import JSON, Request, Response, accepts_json, effective_accept
 from berth.api.kernel.problem import Problem, forbidden
 from berth.api.kernel.router import Router
-from berth.api.native.calls import NativeCall, NativeRoute
-from berth.api.native.errors import render
-from berth.api.native.events import EVENT_STREAM
-from berth.api.native.feed import Feed
-from berth.api.native.inputs import decode_body, decode_query
+from berth.api.native.calls import NativeCall, NativeRoute, decode_body, decode_query, render
+from berth.api.native.events import EVENT_STREAM, Feed
 from berth.api.native.routes import PREFIX, ROUTES
 
 _PART_MAX: Final = 64
@@ -75,7 +71,7 @@ def _decoded_body(request: Request, kind: type[msgspec.Struct]) -> msgspec.Struc
 
 def _check_accept(route: NativeRoute, request: Request) -> None:
     accept = request.headers.get("accept")
-    if accept is None or accept == JSON or accepts_json(effective(accept)):
+    if accept is None or accept == JSON or accepts_json(effective_accept(accept)):
         return
     if not (route.is_stream and EVENT_STREAM in accept):
         offered = f"{JSON} or {EVENT_STREAM}" if route.is_stream else JSON

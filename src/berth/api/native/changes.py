@@ -1,21 +1,49 @@
-"""The journal's events as a reader sees them: uuids and names in place of rows and numbers."""
+"""The journal's events as a reader sees them: uuids and names in place of rows and numbers, and of records
+only what is named here.
+
+The naive design shows a record as it is and takes out what is secret. Then whoever adds a field must remember
+that it may be one. Here only what is named is shown, and a kind of event or record that is not named stops
+the program when it is loaded.
+"""
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar, get_args
+
+import msgspec
 
 from berth.api.kernel.times import show_time, show_time_ns
 from berth.api.native import event_kinds as wire
-from berth.api.native.holders import UNKNOWN_TYPE
-from berth.api.native.record_changes import change_of_record, require_all
+from berth.api.native.fields import UNKNOWN_TYPE
 from berth.model import events as e
-from berth.model.batches import Batch, Entry
+from berth.model.clusters import Cluster
+from berth.model.events import AnyRecord, Batch, Entry
 from berth.model.groups import Group, Membership
 from berth.model.ids import ClassId
 from berth.model.placement import Consumer, Holdings, HostStatus, Inventory, Label
+from berth.model.saga_runs import Agent, HostTree, Instance, Outbox, SagaRun, Term
+from berth.model.servers import (
+    Action,
+    Aggregate,
+    Counter,
+    Flavor,
+    Host,
+    Image,
+    Migration,
+    QuotaSet,
+    RevokedToken,
+    Server,
+)
 from berth.view import View
 
 _log = logging.getLogger(__name__)
+
+TEXT_MAX: Final = 255
+MAP_TEXT_MAX: Final = 2048
+"""How many characters of a map are shown, keys and values together."""
+LIST_MAX: Final = 32
+
+V = TypeVar("V")
 
 ClassNames = Mapping[ClassId, str]
 """The names of classes now. One that is gone shows as its number."""
@@ -38,15 +66,17 @@ def event_of(batch: Batch, entry: Entry, names: ClassNames) -> wire.Event:
 
 
 def change_of(event: e.Event, names: ClassNames) -> wire.Change:
-    """A change as it is shown. One that cannot be shown stops nobody who reads on: it is told as such, and
-    the first of its kind is logged."""
+    """A change as it is shown. One that cannot be shown stops no reader: it is shown as unreadable, and the
+    first of its kind is logged."""
     kind = type(event).__name__
     try:
         return _RENDERERS[type(event)](event, names)
     except Exception:
         if kind not in _unreadable:
             _unreadable.add(kind)
-            _log.exception("%s cannot be shown to those who read events; later ones are not logged", kind)
+            _log.exception(
+                "%s: the event cannot be rendered for readers; later ones of its kind are not logged", kind
+            )
         return wire.UnreadableChange(kind)
 
 
@@ -54,19 +84,36 @@ _unreadable: Final[set[str]] = set()
 """Kinds of events that were logged as unreadable, in this process."""
 
 
-def _name(id: ClassId, names: ClassNames) -> str:
+def class_names(view: View) -> dict[ClassId, str]:
+    return {id: view.classes.name_of(id) for id in view.classes.ids()}
+
+
+def require_all(kinds: Any, named: set[type], table: str) -> None:
+    """TypeError unless every kind of a union is named in a table, and nothing else is."""
+    wrong = sorted(kind.__name__ for kind in named.symmetric_difference(get_args(kinds)))
+    if wrong:
+        raise TypeError(
+            f"{', '.join(wrong)}: {table} must name every kind, and no others. Show of a new kind only the "
+            "fields that an operator may see: no secret, and nothing without a bound"
+        )
+
+
+# -- the ledger ---------------------------------------------------------------------------------
+
+
+def _name_of(id: ClassId, names: ClassNames) -> str:
     return names.get(id) or str(id)
 
 
-def _class(event: e.ResourceClassChanged, names: ClassNames) -> wire.Change:
-    return wire.ResourceClassChange(event.id, _class_name(event.before), _class_name(event.after))
+def _render_class(event: e.ResourceClassChanged, names: ClassNames) -> wire.Change:
+    return wire.ResourceClassChange(event.id, _show_class_name(event.before), _show_class_name(event.after))
 
 
-def _class_name(named: e.Named | None) -> wire.ClassName | None:
+def _show_class_name(named: e.Named | None) -> wire.ClassName | None:
     return None if named is None else wire.ClassName(named.name)
 
 
-def _trait(event: e.TraitChanged, names: ClassNames) -> wire.Change:
+def _render_trait(event: e.TraitChanged, names: ClassNames) -> wire.Change:
     before, after = event.before, event.after
     return wire.TraitChange(
         event.name,
@@ -75,28 +122,30 @@ def _trait(event: e.TraitChanged, names: ClassNames) -> wire.Change:
     )
 
 
-def _provider(event: e.ProviderChanged, names: ClassNames) -> wire.Change:
-    return wire.ProviderChange(event.id, _place(event.before), _place(event.after))
+def _render_provider(event: e.ProviderChanged, names: ClassNames) -> wire.Change:
+    return wire.ProviderChange(event.id, _show_place(event.before), _show_place(event.after))
 
 
-def _place(placed: e.Placed | None) -> wire.PlaceState | None:
+def _show_place(placed: e.Placed | None) -> wire.PlaceState | None:
     return None if placed is None else wire.PlaceState(placed.name, placed.parent)
 
 
-def _version(event: e.ProviderStamped, names: ClassNames) -> wire.Change:
-    return wire.VersionChange(event.id, _stamp(event.before), _stamp(event.after))
+def _render_version(event: e.ProviderStamped, names: ClassNames) -> wire.Change:
+    return wire.VersionChange(event.id, _show_stamp(event.before), _show_stamp(event.after))
 
 
-def _stamp(stamp: e.Stamp) -> wire.Version:
+def _show_stamp(stamp: e.Stamp) -> wire.Version:
     return wire.Version(stamp.generation, show_time(stamp.updated_at_s))
 
 
-def _inventory(event: e.InventoryChanged, names: ClassNames) -> wire.Change:
-    name = _name(event.resource_class, names)
-    return wire.InventoryChange(event.provider, name, _amounts(event.before), _amounts(event.after))
+def _render_inventory(event: e.InventoryChanged, names: ClassNames) -> wire.Change:
+    name = _name_of(event.resource_class, names)
+    return wire.InventoryChange(
+        event.provider, name, _show_inventory(event.before), _show_inventory(event.after)
+    )
 
 
-def _amounts(inventory: Inventory | None) -> wire.InventoryState | None:
+def _show_inventory(inventory: Inventory | None) -> wire.InventoryState | None:
     if inventory is None:
         return None
     return wire.InventoryState(
@@ -109,25 +158,23 @@ def _amounts(inventory: Inventory | None) -> wire.InventoryState | None:
     )
 
 
-def _traits(event: e.TraitsChanged, names: ClassNames) -> wire.Change:
+def _render_traits(event: e.TraitsChanged, names: ClassNames) -> wire.Change:
     return wire.TraitsChange(event.provider, event.before, event.after)
 
 
-def _aggregates(event: e.AggregatesChanged, names: ClassNames) -> wire.Change:
+def _render_aggregates(event: e.AggregatesChanged, names: ClassNames) -> wire.Change:
     return wire.AggregatesChange(event.provider, event.before, event.after)
 
 
-def _consumer(event: e.ConsumerChanged, names: ClassNames) -> wire.Change:
+def _render_consumer(event: e.ConsumerChanged, names: ClassNames) -> wire.Change:
     return wire.ConsumerChange(
         event.id,
-        _consumer_state(event.before, event.held_before, names),
-        _consumer_state(event.after, event.held_after, names),
+        _show_consumer(event.before, event.held_before, names),
+        _show_consumer(event.after, event.held_after, names),
     )
 
 
-def _consumer_state(
-    consumer: Consumer | None, held: Holdings, names: ClassNames
-) -> wire.ConsumerState | None:
+def _show_consumer(consumer: Consumer | None, held: Holdings, names: ClassNames) -> wire.ConsumerState | None:
     if consumer is None:
         return None
     return wire.ConsumerState(
@@ -135,68 +182,254 @@ def _consumer_state(
         consumer.project,
         consumer.user,
         consumer.type or UNKNOWN_TYPE,
-        {provider: {_name(id, names): amount for id, amount in amounts} for provider, amounts in held},
+        {provider: {_name_of(id, names): amount for id, amount in amounts} for provider, amounts in held},
     )
 
 
-def _label(event: e.AggregateLabelled, names: ClassNames) -> wire.Change:
-    return wire.AggregateChange(event.id, _label_state(event.before), _label_state(event.after))
+def _render_label(event: e.AggregateLabelled, names: ClassNames) -> wire.Change:
+    return wire.AggregateChange(event.id, _show_label(event.before), _show_label(event.after))
 
 
-def _label_state(label: Label | None) -> wire.AggregateState | None:
+def _show_label(label: Label | None) -> wire.AggregateState | None:
     return None if label is None else wire.AggregateState(label.kind, label.name, dict(label.metadata))
 
 
-def _host(event: e.HostChanged, names: ClassNames) -> wire.Change:
-    return wire.HostChange(event.provider, _host_state(event.before), _host_state(event.after))
+def _render_host(event: e.HostChanged, names: ClassNames) -> wire.Change:
+    return wire.HostChange(event.provider, _show_host_status(event.before), _show_host_status(event.after))
 
 
-def _host_state(status: HostStatus | None) -> wire.HostState | None:
+def _show_host_status(status: HostStatus | None) -> wire.HostState | None:
     if status is None:
         return None
     return wire.HostState(status.disabled, status.down, status.build_failures, status.reason)
 
 
-def _group(event: e.GroupChanged, names: ClassNames) -> wire.Change:
-    return wire.GroupChange(event.id, _group_state(event.before), _group_state(event.after))
+def _render_group(event: e.GroupChanged, names: ClassNames) -> wire.Change:
+    return wire.GroupChange(event.id, _show_group(event.before), _show_group(event.after))
 
 
-def _group_state(group: Group | None) -> wire.GroupState | None:
+def _show_group(group: Group | None) -> wire.GroupState | None:
     if group is None:
         return None
     return wire.GroupState(group.name, group.policy, group.domain, group.max_per_domain, group.max_skew)
 
 
-def _record(event: e.RecordChanged, names: ClassNames) -> wire.Change:
-    return change_of_record(event)
+def _render_member(event: e.MemberChanged, names: ClassNames) -> wire.Change:
+    return wire.MemberChange(event.consumer, _show_membership(event.before), _show_membership(event.after))
 
 
-def _member(event: e.MemberChanged, names: ClassNames) -> wire.Change:
-    return wire.MemberChange(event.consumer, _member_state(event.before), _member_state(event.after))
-
-
-def _member_state(membership: Membership | None) -> wire.MemberState | None:
+def _show_membership(membership: Membership | None) -> wire.MemberState | None:
     return None if membership is None else wire.MemberState(membership.group, membership.stands_for)
 
 
+# -- records ------------------------------------------------------------------------------------
+
+
+class _Cut:
+    """Cuts long values, and remembers of which fields."""
+
+    def __init__(self) -> None:
+        self.fields: list[str] = []
+
+    def text(self, field: str, text: str | None) -> str | None:
+        if text is None or len(text) <= TEXT_MAX:
+            return text
+        self.fields.append(field)
+        return text[:TEXT_MAX]
+
+    def map(self, field: str, content: dict[str, V]) -> dict[str, V]:
+        shown: dict[str, V] = {}
+        left = MAP_TEXT_MAX
+        for key in sorted(content):
+            left -= len(key) + len(str(content[key]))
+            if left < 0:
+                self.fields.append(field)
+                break
+            shown[key] = content[key]
+        return shown
+
+    def texts(self, field: str, texts: tuple[str, ...]) -> tuple[str, ...]:
+        if len(texts) > LIST_MAX:
+            self.fields.append(field)
+        return texts[:LIST_MAX]
+
+
+def _show_server(server: Server, cut: _Cut) -> wire.ServerValues:
+    place = server.place
+    return wire.ServerValues(
+        name=server.name,
+        project_id=server.project,
+        user_id=server.user,
+        state=server.state,
+        task=server.task,
+        power_state=server.power,
+        host=None if place is None else place.name,
+        cell=None if place is None else place.cell,
+        flavor=server.flavor.name,
+        image=server.image,
+        availability_zone=server.zone,
+        group=server.group,
+        migration=server.migration,
+        action=server.run,
+        is_locked=server.is_locked,
+        fault=None if server.fault is None else cut.text("fault", server.fault.message),
+        metadata=cut.map("metadata", server.metadata),
+        updated_at=show_time(server.updated_at_s),
+    )
+
+
+def _show_migration(migration: Migration, cut: _Cut) -> wire.MigrationValues:
+    return wire.MigrationValues(
+        number=migration.number,
+        server=migration.server,
+        migration_type=migration.type,
+        status=migration.status,
+        source_host=migration.source.name,
+        dest_host=migration.dest.name,
+        flavor_before=migration.flavor_before.name,
+        flavor_after=migration.flavor_after.name,
+        project_id=migration.project,
+        user_id=migration.user,
+        updated_at=show_time(migration.updated_at_s),
+    )
+
+
+def _show_flavor(flavor: Flavor, cut: _Cut) -> wire.FlavorValues:
+    return wire.FlavorValues(
+        name=flavor.name,
+        vcpus=flavor.vcpus,
+        memory_mb=flavor.memory_mb,
+        disk_gb=flavor.disk_gb,
+        ephemeral_gb=flavor.ephemeral_gb,
+        swap_mb=flavor.swap_mb,
+        extra_specs=cut.map("extra_specs", flavor.extra_specs),
+        is_public=flavor.is_public,
+        projects=cut.texts("projects", flavor.projects),
+    )
+
+
+def _show_image(image: Image, cut: _Cut) -> wire.ImageValues:
+    return wire.ImageValues(
+        name=image.name,
+        status=image.status,
+        visibility=image.visibility,
+        owner=image.owner,
+        size=image.size,
+        properties=cut.map("properties", image.properties),
+        is_protected=image.is_protected,
+        is_hidden=image.is_hidden,
+        updated_at=show_time(image.updated_at_s),
+    )
+
+
+def _show_action(action: Action, cut: _Cut) -> wire.ActionValues:
+    last = action.events[-1] if action.events else None
+    return wire.ActionValues(
+        server=action.server,
+        name=action.name,
+        request_id=action.request_id,
+        project_id=action.project,
+        user_id=action.user,
+        steps=len(action.events),
+        last_step=None if last is None else last.name,
+        last_result=None if last is None else last.result,
+        message=cut.text("message", action.message),
+        updated_at=show_time(action.updated_at_s),
+    )
+
+
+def _show_host(host: Host, cut: _Cut) -> wire.ComputeHostValues:
+    return wire.ComputeHostValues(
+        name=host.name,
+        cell=host.cell,
+        driver=host.driver,
+        is_silent=host.is_silent,
+        is_forced_down=host.is_forced_down,
+        complaints=cut.texts("complaints", host.complaints),
+        updated_at=show_time(host.updated_at_s),
+    )
+
+
+def _show_aggregate(aggregate: Aggregate, cut: _Cut) -> wire.ComputeAggregateValues:
+    return wire.ComputeAggregateValues(
+        number=aggregate.number,
+        name=aggregate.name,
+        availability_zone=aggregate.zone,
+        metadata=cut.map("metadata", aggregate.metadata),
+        updated_at=show_time(aggregate.updated_at_s),
+    )
+
+
+def _show_cluster(cluster: Cluster, cut: _Cut) -> wire.ClusterValues:
+    return wire.ClusterValues(
+        name=cluster.name,
+        project_id=cluster.project,
+        user_id=cluster.user,
+        state=cluster.state,
+        ratio=cluster.ratio,
+        domain=cluster.domain,
+        node_groups=cut.map("node_groups", {group.name: group.count for group in cluster.node_groups}),
+        nodes=len(cluster.nodes),
+        fault=cut.text("fault", cluster.fault),
+        updated_at=show_time(cluster.updated_at_s),
+    )
+
+
+def _show_quotas(quotas: QuotaSet, cut: _Cut) -> wire.QuotasValues:
+    return wire.QuotasValues(limits=cut.map("limits", quotas.limits))
+
+
+_SHOWN: Final[dict[type, tuple[type[Any], Callable[[Any, _Cut], wire.RecordValues]]]] = {
+    Server: (wire.ServerChange, _show_server),
+    Migration: (wire.MigrationChange, _show_migration),
+    Flavor: (wire.FlavorChange, _show_flavor),
+    Image: (wire.ImageChange, _show_image),
+    Action: (wire.ActionChange, _show_action),
+    Host: (wire.ComputeHostChange, _show_host),
+    Aggregate: (wire.ComputeAggregateChange, _show_aggregate),
+    Cluster: (wire.ClusterChange, _show_cluster),
+    QuotaSet: (wire.QuotasChange, _show_quotas),
+}
+_INTERNAL: Final = frozenset((Agent, Counter, HostTree, Instance, Outbox, RevokedToken, Term, SagaRun))
+"""Of these readers are told that one has changed, and no more: they are how a region and its cells work."""
+
+
+def _render_record(event: e.RecordChanged, names: ClassNames) -> wire.Change:
+    record = event.before if event.after is None else event.after
+    assert record is not None, "a change of a record has a record"
+    shown = _SHOWN.get(type(record))
+    if shown is None:
+        return wire.InternalChange(str(type(record).__struct_config__.tag))
+    kind, values = shown
+    change: wire.Change = kind(record.id, _values(values, event.before), _values(values, event.after))
+    return change
+
+
+def _values(values: Callable[[Any, "_Cut"], wire.RecordValues], record: AnyRecord | None) -> Any:
+    if record is None:
+        return None
+    cut = _Cut()
+    shown = values(record, cut)
+    return msgspec.structs.replace(shown, left_out=tuple(cut.fields)) if cut.fields else shown
+
+
+# -- kinds of events ----------------------------------------------------------------------------
+
 _RENDERERS: Final[dict[type[e.Event], Callable[[Any, ClassNames], wire.Change]]] = {
-    e.ResourceClassChanged: _class,
-    e.TraitChanged: _trait,
-    e.ProviderChanged: _provider,
-    e.ProviderStamped: _version,
-    e.InventoryChanged: _inventory,
-    e.TraitsChanged: _traits,
-    e.AggregatesChanged: _aggregates,
-    e.ConsumerChanged: _consumer,
-    e.AggregateLabelled: _label,
-    e.HostChanged: _host,
-    e.GroupChanged: _group,
-    e.MemberChanged: _member,
-    e.RecordChanged: _record,
+    e.ResourceClassChanged: _render_class,
+    e.TraitChanged: _render_trait,
+    e.ProviderChanged: _render_provider,
+    e.ProviderStamped: _render_version,
+    e.InventoryChanged: _render_inventory,
+    e.TraitsChanged: _render_traits,
+    e.AggregatesChanged: _render_aggregates,
+    e.ConsumerChanged: _render_consumer,
+    e.AggregateLabelled: _render_label,
+    e.HostChanged: _render_host,
+    e.GroupChanged: _render_group,
+    e.MemberChanged: _render_member,
+    e.RecordChanged: _render_record,
 }
 
 require_all(e.Event, set(_RENDERERS), "_RENDERERS in api/native/changes.py")
-
-
-def class_names(view: View) -> dict[ClassId, str]:
-    return {id: view.classes.name_of(id) for id in view.classes.ids()}
+require_all(AnyRecord, set(_SHOWN) | _INTERNAL, "_SHOWN or _INTERNAL in api/native/changes.py")

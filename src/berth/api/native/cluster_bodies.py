@@ -1,8 +1,8 @@
-"""What /berth/v1/clusters is sent: clusters, changes of their size, and nodes to replace.
+"""The bodies of /berth/v1/clusters: clusters, changes of their size, and nodes to replace.
 
 A struct says what each part may be; ``objection`` says what is wrong with parts that do not go together. Both
-are judged before anything is planned, and both are the command line's, too: a file is refused before it is
-sent.
+are judged before anything is planned. They stand apart from ``clusters`` for the command line: it refuses a
+file before it is sent, and must not load the server for it.
 """
 
 from collections import Counter
@@ -85,7 +85,7 @@ class ScaleCluster(NativeBody, frozen=True, kw_only=True):
 
 
 class ReplaceNode(NativeBody, frozen=True, kw_only=True):
-    """``force``: also a node that nothing seems to be wrong with."""
+    """``force``: replace the node even if it has not failed."""
 
     force: bool = False
 
@@ -114,7 +114,7 @@ def objection(asked: NewCluster) -> str | None:
 
 
 def objection_to_groups(groups: Iterable[NewNodeGroup]) -> str | None:
-    """What is wrong with node groups among themselves."""
+    """What is wrong with node groups that do not go together."""
     groups = tuple(groups)
     repeated = (_twice(f"node group {group.name} has the process", group.processes) for group in groups)
     return _twice("node_groups has", [group.name for group in groups]) or next(filter(None, repeated), None)

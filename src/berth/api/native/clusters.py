@@ -1,8 +1,8 @@
-"""/berth/v1/clusters: many servers with roles, asked for, changed and taken away as one.
+"""/berth/v1/clusters: many servers with roles, created, changed and deleted as one.
 
-What is asked is written down in one act, all of it or nothing; what follows (servers that are built, and such
-that go) takes its time, and is seen in the cluster's state. A cluster is its project's, and an
-administrator's; to everybody else it is not there.
+A request is recorded in one change, all of it or nothing. Servers are built and deleted afterwards; the
+cluster's state shows how far that is. A cluster is visible to its project and to administrators; for
+everybody else it does not exist.
 """
 
 from collections.abc import Iterable
@@ -11,8 +11,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from berth.api.kernel.access import Access
-from berth.api.kernel.disclosure import make_host_id, show_failure
+from berth.api.kernel.access import Access, make_host_id, show_failure
 from berth.api.kernel.http import Response
 from berth.api.kernel.paging import behind, render_keys, take_first
 from berth.api.kernel.times import show_time
@@ -21,9 +20,10 @@ from berth.api.native.calls import (
     NativeHandler,
     NativeRoute,
     Reader,
+    bad_body,
     change_found,
-    encoded,
-    fixed,
+    respond,
+    respond_fixed,
 )
 from berth.api.native.cluster_bodies import (
     CreateCluster,
@@ -35,9 +35,8 @@ from berth.api.native.cluster_bodies import (
     objection_to_scale,
 )
 from berth.api.native.fields import LIMIT_DEFAULT, KeyMarker, Limit, Next, Time, Uuid
-from berth.api.native.inputs import bad_body
 from berth.clusters import proposals as operation
-from berth.clusters.status import ClusterProgress, ClusterStatus, NodeProgress, summarize_cluster
+from berth.clusters.proposals import ClusterProgress, ClusterStatus, NodeProgress, summarize_cluster
 from berth.model.clusters import Cluster, NodeGroup, NodeState
 from berth.model.commands import Enact
 from berth.model.rejections import (
@@ -68,7 +67,7 @@ State = Annotated[
 
 
 class Progress(msgspec.Struct):
-    """How many nodes are wanted, how many of them are there, and how many more are still to go."""
+    """How many nodes are wanted, how many of them are ready, and how many others are still to be deleted."""
 
     ready: int
     wanted: int
@@ -103,7 +102,7 @@ class ClusterNode(msgspec.Struct):
 
 
 class ClusterSummary(msgspec.Struct):
-    """``fault``: why the last thing that was tried did not work."""
+    """``fault``: why the last change of the cluster failed."""
 
     uuid: Uuid
     name: str
@@ -127,7 +126,7 @@ class Clusters(msgspec.Struct):
 
 
 class ClusterDetail(ClusterSummary):
-    """``groups`` are the server groups that nodes are dealt to in turn."""
+    """``groups`` are the server groups that nodes are distributed over in turn."""
 
     groups: list[Uuid]
     node_groups: list[ClusterNodeGroup]
@@ -157,7 +156,7 @@ def answer_for_caller(reader: Reader) -> NativeHandler:
     not the same for every caller."""
 
     async def handle(call: NativeCall) -> Response:
-        return fixed(call, await call.read(lambda view: encoded(reader(view, call)).body))
+        return respond_fixed(call, await call.read(lambda view: respond(reader(view, call)).body))
 
     return handle
 
@@ -176,7 +175,7 @@ def list_clusters(view: View, call: NativeCall) -> Clusters:
 
 
 def show_cluster(view: View, call: NativeCall) -> OneCluster:
-    return _respond(view, call, call.accept(_find_cluster(view, call)).id)
+    return OneCluster(_describe(call.access, view, call.accept(_find_cluster(view, call))))
 
 
 async def create_cluster(call: NativeCall) -> Response:
@@ -194,7 +193,7 @@ async def create_cluster(call: NativeCall) -> Response:
 
     await call.submit(propose, lambda view: None)
     # Not in the writer's turn: a thousand nodes take a while to describe.
-    response = await call.read(lambda view: encoded(_respond(view, call, id), 202))
+    response = await call.read(lambda view: respond(_show(view, call, id), 202))
     response.headers.append(("location", f"{call.request.path}/{id}"))
     return response
 
@@ -212,7 +211,9 @@ async def scale_cluster(call: NativeCall) -> Response:
             view, now_s, context, cluster.id, asked.counts, add, asked.remove, asked.anti_affinity_ratio
         )
 
-    return await call.submit(change_found(call, _find_cluster, scale), lambda view: _accept(view, call))
+    return await call.submit(
+        change_found(call, _find_cluster, scale), lambda view: _respond_accepted(view, call)
+    )
 
 
 async def replace_node(call: NativeCall) -> Response:
@@ -222,7 +223,9 @@ async def replace_node(call: NativeCall) -> Response:
     def replace(view: View, now_s: int, cluster: Cluster) -> Enact | Rejection:
         return operation.replace(view, now_s, context, cluster.id, name, force=asked.force)
 
-    return await call.submit(change_found(call, _find_cluster, replace), lambda view: _accept(view, call))
+    return await call.submit(
+        change_found(call, _find_cluster, replace), lambda view: _respond_accepted(view, call)
+    )
 
 
 async def delete_cluster(call: NativeCall) -> Response:
@@ -231,7 +234,9 @@ async def delete_cluster(call: NativeCall) -> Response:
     def delete(view: View, now_s: int, cluster: Cluster) -> Enact | Rejection:
         return operation.delete(view, now_s, context, cluster.id)
 
-    return await call.submit(change_found(call, _find_cluster, delete), lambda view: _accept(view, call))
+    return await call.submit(
+        change_found(call, _find_cluster, delete), lambda view: _respond_accepted(view, call)
+    )
 
 
 def _refuse_objection(objection: str | None) -> None:
@@ -248,15 +253,15 @@ def _find_cluster(view: View, call: NativeCall) -> Cluster | Rejection:
     return call.find_forbidden(cluster.project) or cluster
 
 
-def _respond(view: View, call: NativeCall, id: str) -> OneCluster:
+def _show(view: View, call: NativeCall, id: str) -> OneCluster:
     cluster = view.records.get(Cluster, id)
     if cluster is None:
         raise call.problem_of(ClusterNotFound(id))
     return OneCluster(_describe(call.access, view, cluster))
 
 
-def _accept(view: View, call: NativeCall) -> Response:
-    return encoded(_respond(view, call, call.params[0].lower()), 202)
+def _respond_accepted(view: View, call: NativeCall) -> Response:
+    return respond(_show(view, call, call.params[0].lower()), 202)
 
 
 # -- from what is sent to the cluster that is asked for -----------------------------------------
@@ -319,7 +324,7 @@ def _find_flavor(call: NativeCall, view: View, asked: NewNodeGroup) -> Flavor | 
 
 def _find_image(call: NativeCall, view: View, asked: NewNodeGroup, ref: str) -> Image | Rejection:
     by_id = view.records.get(Image, ref)
-    # Names of images are nobody's alone, and are not looked for often: there is no index of them.
+    # Names of images are not unique and rarely looked for: there is no index of them.
     called = (one for one in view.records.all(Image) if one.name == ref and call.access.finds_by_name(one))
     found = [by_id] if by_id is not None else called
     usable = [image for image in found if call.access.may_use_image(image)]
@@ -392,7 +397,7 @@ def _describe_node_group(group: NodeGroup) -> ClusterNodeGroup:
 
 
 def _show_fault(access: Access, fault: str | None) -> str | None:
-    """What stands behind the bracket tells of hosts."""
+    """The part in brackets names hosts."""
     return fault if fault is None or access.sees_hosts else fault.partition(" (")[0]
 
 
@@ -446,10 +451,10 @@ ROUTES: Final = (
         answer=OneCluster,
         status=202,
         summary="Create a cluster",
-        description="All nodes are claimed in one act, or none. Nodes of the processes in `anti_affinity` "
-        "are dealt in turn to as many server groups as the ratio says, each with at most one node on a "
-        "host. Where they do not fit the answer is 409, `berth.no_fit`, and says which ratio would "
-        "do, if one would.",
+        description="All nodes are claimed in one change, or none. Nodes of the processes in `anti_affinity` "
+        "are distributed in turn over as many server groups as the ratio says, each with at most one node on "
+        "a host. Where they do not fit the answer is 409, `berth.no_fit`, and names the ratio that would "
+        "fit, if there is one.",
     ),
     NativeRoute(
         "GET",
@@ -470,8 +475,8 @@ ROUTES: Final = (
         answer=OneCluster,
         status=202,
         summary="Delete a cluster",
-        description="Its servers go one by one, then its groups and itself: it is shown as `deleting` until "
-        "then.",
+        description="Its servers are deleted one by one, then its groups and itself: it is shown as "
+        "`deleting` until then.",
     ),
     NativeRoute(
         "POST",
@@ -483,9 +488,9 @@ ROUTES: Final = (
         answer=OneCluster,
         status=202,
         summary="Give node groups more or fewer nodes, add and remove node groups",
-        description="New nodes go on where the dealing stopped, and are claimed in one act, or none. Nodes "
-        "that go are chosen so that the groups stay even. Another ratio than the cluster's is "
-        "refused with 409.",
+        description="New nodes continue the distribution over the groups, and are claimed in one change, or "
+        "none. Nodes are removed so that the groups stay even. Another ratio than the cluster's is refused "
+        "with 409.",
     ),
     NativeRoute(
         "POST",
@@ -498,6 +503,6 @@ ROUTES: Final = (
         status=202,
         summary="Replace the server of a node",
         description="In the same group, under the same constraints; on another host if its own is down. "
-        "Refused with 409 for a node that nothing is wrong with, unless forced.",
+        "Refused with 409 for a node that has not failed, unless forced.",
     ),
 )

@@ -10,9 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from berth.api.kernel.http import Response
-from berth.api.kernel.problem import Problem
-from berth.api.kernel.rejections import berth_problem
-from berth.api.native.calls import NativeCall, NativeRoute, encoded
+from berth.api.native.calls import NativeCall, NativeRoute, respond
 from berth.api.native.fields import NativeBody
 from berth.api.native.servers import Held
 from berth.doctor.findings import CHECKS, GRACE_S, Finding, FindingCheck, Moment, find_again, run_check
@@ -47,7 +45,7 @@ class Findings(msgspec.Struct):
 
 
 class Repaired(msgspec.Struct):
-    """What became of one finding. ``detail`` says what was done, would be, or why not."""
+    """The outcome for one finding. ``detail`` says what was done or would be, or why it was refused."""
 
     id: str
     outcome: Literal["would repair", "repaired", "refused"]
@@ -61,45 +59,39 @@ class Repairs(msgspec.Struct):
 
 # -- bodies -------------------------------------------------------------------------------------
 
-_FINDINGS_MAX: Final = 1_000
+FINDINGS_MAX: Final = 1_000
 _GRACE_MAX_S: Final = 86_400
 _FindingId = Annotated[str, Meta(min_length=3, max_length=200, examples=["orphan_consumer:UUID"])]
 
 
 class Repair(NativeBody, frozen=True, kw_only=True):
-    """``findings``: their ids, or all that can be repaired. ``grace_s``: how old what a consumer of which no
-    record knows has written must be."""
+    """``findings``: their ids, or all that can be repaired. ``grace_s``: how long ago a
+    consumer without a record must have been written last."""
 
-    findings: Annotated[tuple[_FindingId, ...], Meta(min_length=1, max_length=_FINDINGS_MAX)] | Literal["all"]
+    findings: Annotated[tuple[_FindingId, ...], Meta(min_length=1, max_length=FINDINGS_MAX)] | Literal["all"]
     dry_run: bool = True
     grace_s: Annotated[int, Meta(ge=0, le=_GRACE_MAX_S)] = GRACE_S
 
 
 # -- handlers -----------------------------------------------------------------------------------
 
-FINDINGS_MAX: Final = 1_000
-
 
 async def examine(call: NativeCall) -> Response:
-    found, is_cut = await _find(call, Moment(_now_s(call)))
-    return encoded(Findings([_describe(finding) for finding in found], is_cut))
+    found, is_cut = await _find(call, Moment(call.now_s))
+    return respond(Findings([_describe(finding) for finding in found], is_cut))
 
 
 async def repair_findings(call: NativeCall) -> Response:
     """Repair findings one by one, or say what would be done."""
     asked: Repair = call.body
-    moment = Moment(_now_s(call), asked.grace_s)
+    moment = Moment(call.now_s, asked.grace_s)
     if asked.findings == "all":
         found, _ = await _find(call, moment)
         ids = [finding.id for finding in found]
     else:
         ids = list(dict.fromkeys(asked.findings))
     one_by_one = _try_repair if asked.dry_run else _repair
-    return encoded(Repairs(asked.dry_run, [await one_by_one(call, id, moment) for id in ids]))
-
-
-def _now_s(call: NativeCall) -> int:
-    return call.services.clock.now_ns() // 1_000_000_000
+    return respond(Repairs(asked.dry_run, [await one_by_one(call, id, moment) for id in ids]))
 
 
 async def _find(call: NativeCall, moment: Moment) -> tuple[list[Finding], bool]:
@@ -120,28 +112,26 @@ async def _try_repair(call: NativeCall, id: str, moment: Moment) -> Repaired:
         finding = find_again(view, id, moment)
         command = repair(view, id, moment)
         verdict = command if isinstance(command, Rejection) else decide(view, command, moment.now_s)
-        if isinstance(verdict, Rejection) or finding is None:
-            return _report(
-                id, "refused", berth_problem(verdict).text if isinstance(verdict, Rejection) else ""
-            )
-        return _report(id, "would repair", finding.repair or "")
+        if isinstance(verdict, Rejection):
+            return Repaired(id, "refused", call.problem_of(verdict).text)
+        return Repaired(id, "would repair", _read_repair(finding))
 
     return await call.read(answer)
 
 
 async def _repair(call: NativeCall, id: str, moment: Moment) -> Repaired:
     finding = await call.read(lambda view: find_again(view, id, moment))
-    try:
-        await call.submit(
-            lambda view, now_s: repair(view, id, moment._replace(now_s=now_s)), lambda _: Response(204)
-        )
-    except Problem as refused:
-        return _report(id, "refused", refused.text)
-    return _report(id, "repaired", finding.repair or "" if finding is not None else "")
+    outcome: Rejection | None = await call.try_submit(
+        lambda view, now_s: repair(view, id, moment._replace(now_s=now_s)), lambda _: None
+    )
+    if isinstance(outcome, Rejection):
+        return Repaired(id, "refused", call.problem_of(outcome).text)
+    return Repaired(id, "repaired", _read_repair(finding))
 
 
-def _report(id: str, outcome: Literal["would repair", "repaired", "refused"], detail: str) -> Repaired:
-    return Repaired(id, outcome, detail)
+def _read_repair(finding: Finding | None) -> str:
+    """What the repair of a finding does. None: another request repaired it meanwhile."""
+    return "" if finding is None else finding.repair or ""
 
 
 def _describe(finding: Finding) -> FindingDetail:
@@ -179,7 +169,7 @@ ROUTES: Final = (
         body=Repair,
         answer=Repairs,
         summary="Repair what can be repaired safely",
-        description="One by one, each looked at again in the turn in which it is repaired. A dry run unless "
+        description="One by one; each finding is checked again in the same turn. A dry run unless "
         "`dry_run` is false.",
     ),
 )

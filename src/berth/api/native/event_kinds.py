@@ -10,7 +10,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from berth.api.native.fields import Amounts, Index, Time, Uuid
+from berth.api.native.fields import Amounts, JournalIndex, Time, Uuid
 
 # -- the ledger ---------------------------------------------------------------------------------
 
@@ -48,11 +48,11 @@ class ConsumerState(msgspec.Struct):
     allocations: dict[str, Amounts]
 
 
-class _Change(msgspec.Struct, tag_field="kind"):
+class _EventChange(msgspec.Struct, tag_field="kind"):
     """One thing and its value ``before`` and ``after``; null where it did not or does not exist."""
 
 
-class ResourceClassChange(_Change, tag="resource_class"):
+class ResourceClassChange(_EventChange, tag="resource_class"):
     """A custom class was created, renamed or deleted. ``number`` never changes."""
 
     number: int
@@ -60,7 +60,7 @@ class ResourceClassChange(_Change, tag="resource_class"):
     after: ClassName | None
 
 
-class TraitChange(_Change, tag="trait"):
+class TraitChange(_EventChange, tag="trait"):
     """A custom trait was created (``after`` is when) or deleted."""
 
     trait: str
@@ -68,7 +68,7 @@ class TraitChange(_Change, tag="trait"):
     after: Time | None
 
 
-class ProviderChange(_Change, tag="provider"):
+class ProviderChange(_EventChange, tag="provider"):
     """A provider was created, renamed, moved or deleted."""
 
     provider: Uuid
@@ -76,7 +76,7 @@ class ProviderChange(_Change, tag="provider"):
     after: PlaceState | None
 
 
-class VersionChange(_Change, tag="provider_version"):
+class VersionChange(_EventChange, tag="provider_version"):
     """A provider's generation advanced."""
 
     provider: Uuid
@@ -84,26 +84,26 @@ class VersionChange(_Change, tag="provider_version"):
     after: Version
 
 
-class InventoryChange(_Change, tag="inventory"):
+class InventoryChange(_EventChange, tag="inventory"):
     provider: Uuid
     resource_class: str
     before: InventoryState | None
     after: InventoryState | None
 
 
-class TraitsChange(_Change, tag="provider_traits"):
+class TraitsChange(_EventChange, tag="provider_traits"):
     provider: Uuid
     before: tuple[str, ...]
     after: tuple[str, ...]
 
 
-class AggregatesChange(_Change, tag="provider_aggregates"):
+class AggregatesChange(_EventChange, tag="provider_aggregates"):
     provider: Uuid
     before: tuple[str, ...]
     after: tuple[str, ...]
 
 
-class ConsumerChange(_Change, tag="consumer"):
+class ConsumerChange(_EventChange, tag="consumer"):
     """A consumer and all that it holds."""
 
     consumer: Uuid
@@ -117,8 +117,8 @@ class AggregateState(msgspec.Struct):
     metadata: dict[str, str]
 
 
-class AggregateChange(_Change, tag="aggregate"):
-    """Something was said of an aggregate."""
+class AggregateChange(_EventChange, tag="aggregate"):
+    """The kind, the name or the metadata of an aggregate changed."""
 
     aggregate: str
     before: AggregateState | None
@@ -132,8 +132,8 @@ class HostState(msgspec.Struct):
     reason: str | None
 
 
-class HostChange(_Change, tag="host"):
-    """How a host is doing; null where there is nothing out of the ordinary."""
+class HostChange(_EventChange, tag="host"):
+    """The status of a host; null for a healthy host."""
 
     provider: Uuid
     before: HostState | None
@@ -148,7 +148,7 @@ class GroupState(msgspec.Struct):
     max_skew: int | None
 
 
-class GroupChange(_Change, tag="group"):
+class GroupChange(_EventChange, tag="group"):
     group: Uuid
     before: GroupState | None
     after: GroupState | None
@@ -159,8 +159,8 @@ class MemberState(msgspec.Struct):
     stands_for: Uuid
 
 
-class MemberChange(_Change, tag="member"):
-    """A consumer came into a group, or left it."""
+class MemberChange(_EventChange, tag="member"):
+    """A consumer joined a group, or left it."""
 
     consumer: Uuid
     before: MemberState | None
@@ -291,15 +291,15 @@ class QuotasValues(RecordValues, kw_only=True):
     limits: dict[str, int]
 
 
-class ServerChange(_Change, tag="server"):
-    """A server; what it holds is told by the changes of its consumer."""
+class ServerChange(_EventChange, tag="server"):
+    """A server. What it holds is in the changes of its consumer."""
 
     id: str
     before: ServerValues | None
     after: ServerValues | None
 
 
-class MigrationChange(_Change, tag="migration"):
+class MigrationChange(_EventChange, tag="migration"):
     """A move of a server."""
 
     id: str
@@ -307,49 +307,49 @@ class MigrationChange(_Change, tag="migration"):
     after: MigrationValues | None
 
 
-class FlavorChange(_Change, tag="flavor"):
+class FlavorChange(_EventChange, tag="flavor"):
     id: str
     before: FlavorValues | None
     after: FlavorValues | None
 
 
-class ImageChange(_Change, tag="image"):
+class ImageChange(_EventChange, tag="image"):
     id: str
     before: ImageValues | None
     after: ImageValues | None
 
 
-class ActionChange(_Change, tag="action"):
-    """What was asked of a server, and how far it has come."""
+class ActionChange(_EventChange, tag="action"):
+    """An operation on a server, and how far it is."""
 
     id: str
     before: ActionValues | None
     after: ActionValues | None
 
 
-class ComputeHostChange(_Change, tag="compute_host"):
-    """A host with an agent. Whether it is down or disabled is told by the kind ``host``."""
+class ComputeHostChange(_EventChange, tag="compute_host"):
+    """A host with an agent. Whether it is down or disabled is in changes of the kind ``host``."""
 
     id: str
     before: ComputeHostValues | None
     after: ComputeHostValues | None
 
 
-class ComputeAggregateChange(_Change, tag="compute_aggregate"):
-    """An aggregate of the compute API. Its members are told by ``provider_aggregates``."""
+class ComputeAggregateChange(_EventChange, tag="compute_aggregate"):
+    """An aggregate of the compute API. Its members are in changes of the kind ``provider_aggregates``."""
 
     id: str
     before: ComputeAggregateValues | None
     after: ComputeAggregateValues | None
 
 
-class ClusterChange(_Change, tag="cluster"):
+class ClusterChange(_EventChange, tag="cluster"):
     id: str
     before: ClusterValues | None
     after: ClusterValues | None
 
 
-class QuotasChange(_Change, tag="quotas"):
+class QuotasChange(_EventChange, tag="quotas"):
     """Limits of a project, or of the class of all; ``id`` is ``project:ID`` or ``class:default``."""
 
     id: str
@@ -357,14 +357,14 @@ class QuotasChange(_Change, tag="quotas"):
     after: QuotasValues | None
 
 
-class InternalChange(_Change, tag="internal"):
-    """A record that Berth keeps for itself came, went or was replaced. Its content is not shown."""
+class InternalChange(_EventChange, tag="internal"):
+    """An internal record was created, replaced or deleted. Its content is not shown."""
 
     record: str
 
 
-class UnreadableChange(_Change, tag="unreadable"):
-    """Something has changed that cannot be shown; the log of the server says why."""
+class UnreadableChange(_EventChange, tag="unreadable"):
+    """A change that cannot be shown; the log of the server says why."""
 
     event: str
 
@@ -401,7 +401,7 @@ Change = (
 class Event(msgspec.Struct):
     """What one request changed. Requests that were written together share an ``index``."""
 
-    index: Index
+    index: JournalIndex
     at: Time
     request_id: str
     user: str | None
@@ -414,5 +414,5 @@ class Events(msgspec.Struct):
     """A page of events. Go on with ``after`` = ``next``; ``index`` is where the journal ends now."""
 
     events: list[Event]
-    next: Index
-    index: Index
+    next: JournalIndex
+    index: JournalIndex

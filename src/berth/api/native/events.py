@@ -2,28 +2,77 @@
 
 Events of one index were written together and are never on two pages: a page may have more than its limit
 by those of its last index.
+
+Streams share one feed. The naive design lets every stream wait for news and read the journal by itself. The
+journal has one thread, which appends: a hundred watchers would each take a turn on it for every append, and
+slow down the writes that they watch. Here one follower reads what is new while a stream is open, and keeps
+the newest of it, up to a number and a size. A stream holds nothing but its position:
+
+    behind what is kept -> reads the journal, step by step, until it has caught up
+    within it           -> takes it from there
+    at its end          -> waits; nothing within a heartbeat: a comment, so that both sides notice a loss
+
+A stream whose client does not read holds what was rendered for it until it is dropped. So a stream takes a
+step at a time, limited in number and in bytes, and hands it over in small pieces; streams at the same index
+share one rendering; and while all that is rendered takes too much memory, streams that are behind wait.
+
+A stream ends when the server stops, when its client leaves or stops taking what is sent, and, with an error
+event, when the journal cannot be read or no longer has what comes next. It can be resumed: an id is sent
+with the last event of an index, never earlier, so a client has all events up to the id that it names.
 """
 
+import asyncio
+import functools
+import itertools
+import logging
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Annotated, Final, Literal
+from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec import Meta
 
-from berth.api.kernel.codes import BAD_PARAMETER, INDEX_AHEAD
+from berth.api.kernel.codes import BAD_PARAMETER, INDEX_AHEAD, PRUNED, TOO_MANY_STREAMS, UNEXPECTED
 from berth.api.kernel.http import Request, Response, StreamResponse
 from berth.api.kernel.paging import PAGE_BYTES_MAX
-from berth.api.kernel.problem import Problem
+from berth.api.kernel.problem import Problem, outage_problem
 from berth.api.native import event_kinds as wire
-from berth.api.native.calls import NativeCall, NativeRoute, encoded
-from berth.api.native.changes import class_names, events_of
-from berth.api.native.errors import refusal
-from berth.api.native.feed import STEP_BATCHES, pruned
+from berth.api.native.calls import NativeCall, NativeRoute, make_refusal, respond
+from berth.api.native.changes import ClassNames, class_names, event_of, events_of
 from berth.api.native.fields import LIMIT_DEFAULT, Limit
-from berth.engine import Engine, Pruned
-from berth.model.batches import Batch
+from berth.engine import Engine, Pruned, Unavailable
+from berth.model.events import Batch
 from berth.model.ids import Index
 
+_log = logging.getLogger(__name__)
+_encode: Final = msgspec.json.Encoder().encode
+
+EVENT_STREAM: Final = "text/event-stream"
+LAST_EVENT_ID: Final = "last-event-id"
 INDEX_MAX: Final = 2**63 - 1
+
+STEP_BATCHES: Final = 16
+"""How many batches are read, decoded and rendered in one go, so that the loop is not blocked for long."""
+_STEP_BYTES: Final = 256 << 10
+"""The size of one rendered step; its last batch may go beyond it."""
+_RENDERED_BYTES_MAX: Final = 16 << 20
+"""The size of everything that is rendered; the last step may go beyond it."""
+
+_PIECE_BYTES: Final = 64 << 10
+_CHANGES_AT_ONCE: Final = 256
+"""How many changes are rendered before others have their turn; the changes of one request stay together."""
+
+_KEPT_BATCHES: Final = 1024
+_KEPT_BYTES: Final = 4 << 20
+_PACE_S: Final = 0.05
+"""How long the follower pauses between reads; what is appended meanwhile is read together."""
+
+_LOOK_AGAIN_S: Final = 60.0
+_RECOVER_S: Final = 1.0
+
+# -- queries ------------------------------------------------------------------------------------
+
 After = Annotated[
     int,
     Meta(
@@ -45,9 +94,250 @@ class EventsQuery(msgspec.Struct, frozen=True, kw_only=True):
     stream: Stream = "false"
 
 
-EVENT_STREAM: Final = "text/event-stream"
-LAST_EVENT_ID: Final = "last-event-id"
-_encode: Final = msgspec.json.Encoder().encode
+# -- the feed -----------------------------------------------------------------------------------
+
+
+class Rendered:
+    """A batch as server-sent events. Only its last event has the id: a client with the id has the batch."""
+
+    __slots__ = ("__weakref__", "content", "index")
+
+    def __init__(self, index: Index, content: bytes) -> None:
+        self.index = index
+        self.content = content
+
+    def pieces(self) -> Iterator[bytes]:
+        for start in range(0, len(self.content), _PIECE_BYTES):
+            yield self.content[start : start + _PIECE_BYTES]
+
+
+def pruned_problem(oldest: Index) -> Problem:
+    start_at = f"/berth/v1/events?after={oldest - 1}"
+    return Problem(
+        410,
+        f"Events are kept from index {oldest} on; what was asked for is older. Read the present state "
+        f"(/berth/v1/consumers, /berth/v1/allocations, /resource_providers), then go on from {start_at}.",
+        PRUNED,
+        more={"oldest_index": oldest, "start_at": start_at},
+    )
+
+
+class Feed:
+    """The places for streams, and what they share. The follower runs while a stream is open."""
+
+    def __init__(self, engine: Engine, streams_max: int, heartbeat_s: float) -> None:
+        self._engine = engine
+        self._streams_max = streams_max
+        self.heartbeat_s = heartbeat_s
+        self._streams = 0
+        self._stopping = False
+        self._follower: asyncio.Task[None] | None = None
+        # The index that the follower has reached, and the newest batches up to it, without a gap.
+        self._at = Index(0)
+        self._kept: deque[Rendered] = deque()
+        self._kept_bytes = 0
+        # Every rendered batch that is still held, by its index; and the steps that are being read.
+        self._rendered: WeakValueDictionary[Index, Rendered] = WeakValueDictionary()
+        self._steps: dict[Index, asyncio.Task[list[Rendered]]] = {}
+        # Why the follower has failed, until it retries.
+        self._failure: Problem | None = None
+        # Set, and replaced by a new one, when there is more to send or nothing more to come.
+        self._news = asyncio.Event()
+
+    # -- life -----------------------------------------------------------------------------------
+
+    def open(self, current: Index) -> None:
+        """Take a place for a stream, which ``close`` frees; Problem if all are taken."""
+        if self._streams >= self._streams_max:
+            raise Problem(
+                503,
+                f"{self._streams_max} streams are open already (event_streams_max). "
+                "Read pages, or try again later.",
+                TOO_MANY_STREAMS,
+                headers=(("retry-after", "5"),),
+            )
+        self._streams += 1
+        if self._streams == 1:
+            self._at = current
+            self._follower = asyncio.create_task(self._follow(), name="event feed")
+
+    def close(self) -> None:
+        self._streams -= 1
+        if not self._streams:
+            assert self._follower is not None, "the first stream started it"
+            self._follower.cancel()
+            self._forget()
+
+    def stop(self) -> None:
+        """End all streams, now and from now on."""
+        self._stopping = True
+        self._tell_news()
+
+    # -- a stream -------------------------------------------------------------------------------
+
+    async def pieces(self, after: Index, explain: Callable[[Problem], bytes]) -> AsyncGenerator[bytes, None]:
+        """Everything behind ``after``, until the client leaves. ``explain`` renders a refusal."""
+        index = after
+        yield b"retry: 1000\n: events after %d\n\n" % index
+        try:
+            while not self._stopping:
+                news = self._news
+                if self._failure is not None:
+                    raise self._failure
+                step = self._kept_after(index)
+                if step is None:
+                    if not await self._has_room():
+                        yield b": waiting for room after %d\n\n" % index
+                        continue
+                    step = deque(await self._read(index))
+                if not step and not await self._wait_for_news(news):
+                    yield b": nothing new after %d\n\n" % index
+                while step:
+                    # Free what was sent.
+                    rendered = step.popleft()
+                    for piece in rendered.pieces():
+                        yield piece
+                    index = rendered.index
+        except Problem as problem:
+            yield b"event: error\ndata: %b\n\n" % explain(problem)
+
+    def _kept_after(self, index: Index) -> deque[Rendered] | None:
+        """A step of what is kept behind an index; None if part of it is no longer kept."""
+        missing = self._at - index
+        step: deque[Rendered] = deque()
+        if missing <= 0:
+            return step
+        if missing > len(self._kept):
+            return None
+        first, size = len(self._kept) - missing, 0
+        for rendered in itertools.islice(self._kept, first, first + STEP_BATCHES):
+            step.append(rendered)
+            size += len(rendered.content)
+            if size > _STEP_BYTES:
+                break
+        return step
+
+    async def _has_room(self) -> bool:
+        """Wait up to a heartbeat until more may be rendered for streams that are behind; False if not."""
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + self.heartbeat_s
+        while sum(len(rendered.content) for rendered in self._rendered.values()) > _RENDERED_BYTES_MAX:
+            if self._stopping or loop.time() > end_s:
+                return False
+            await asyncio.sleep(_PACE_S)
+        return True
+
+    async def _wait_for_news(self, news: asyncio.Event) -> bool:
+        """Wait up to a heartbeat for news; False if there is none."""
+        try:
+            async with asyncio.timeout(self.heartbeat_s):
+                return await news.wait()
+        except TimeoutError:
+            return False
+
+    # -- the follower ---------------------------------------------------------------------------
+
+    async def _follow(self) -> None:
+        while not self._stopping:
+            try:
+                await self._take_news()
+            except Problem as problem:
+                await self._fail(problem)
+            except Exception:
+                _log.exception("the event feed failed, retrying in %s s", _RECOVER_S)
+                await self._fail(Problem(500, "The log of the server has the reason.", UNEXPECTED))
+            else:
+                await asyncio.sleep(_PACE_S)
+
+    async def _take_news(self) -> None:
+        try:
+            current = await self._engine.wait_beyond(self._at, _LOOK_AGAIN_S)
+        except Unavailable as outage:
+            raise outage_problem(outage) from outage
+        finally:
+            if self._engine.stopping:
+                self.stop()
+        while self._at < current:
+            for rendered in await self._read(self._at):
+                self._keep(rendered)
+            self._tell_news()
+
+    def _keep(self, rendered: Rendered) -> None:
+        self._at = rendered.index
+        self._kept.append(rendered)
+        self._kept_bytes += len(rendered.content)
+        while len(self._kept) > _KEPT_BATCHES or self._kept_bytes > _KEPT_BYTES:
+            self._kept_bytes -= len(self._kept.popleft().content)
+
+    async def _fail(self, problem: Problem) -> None:
+        """Tell the streams that wait why, and pause before the next attempt. Other streams go on."""
+        self._failure = problem
+        self._tell_news()
+        await asyncio.sleep(_RECOVER_S)
+        oldest = problem.more.get("oldest_index")
+        if isinstance(oldest, int):
+            self._forget()
+            self._at = Index(oldest - 1)
+        self._failure = None
+
+    def _forget(self) -> None:
+        self._kept.clear()
+        self._kept_bytes = 0
+        self._failure = None
+
+    def _tell_news(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def _read(self, index: Index) -> list[Rendered]:
+        """A step of what is behind an index. Streams that ask for the same step share one read."""
+        step = self._steps.get(index)
+        if step is None:
+            step = self._steps[index] = asyncio.create_task(self._read_step(index), name="event feed step")
+            step.add_done_callback(functools.partial(self._end_step, index))
+        return await asyncio.shield(step)
+
+    def _end_step(self, index: Index, step: asyncio.Task[list[Rendered]]) -> None:
+        del self._steps[index]
+        if not step.cancelled():
+            step.exception()  # Its waiters get the exception; without waiters it is dropped.
+
+    async def _read_step(self, index: Index) -> list[Rendered]:
+        try:
+            batches = await self._engine.history(index, STEP_BATCHES)
+            names = await self._engine.read(class_names)
+        except Pruned as too_old:
+            raise pruned_problem(too_old.oldest) from too_old
+        except Unavailable as outage:
+            raise outage_problem(outage) from outage
+        step: list[Rendered] = []
+        size = 0
+        for batch in batches:
+            rendered = self._rendered.get(batch.index)
+            if rendered is None:
+                rendered = self._rendered[batch.index] = Rendered(batch.index, await _render(batch, names))
+            step.append(rendered)
+            size += len(rendered.content)
+            if size > _STEP_BYTES:
+                break
+        return step
+
+
+async def _render(batch: Batch, names: ClassNames) -> bytes:
+    lines = []
+    changes = 0
+    for entry in batch.entries:
+        lines.append(b"event: change\ndata: %b\n" % _encode(event_of(batch, entry, names)))
+        changes += len(entry.events)
+        if changes > _CHANGES_AT_ONCE:
+            changes = 0
+            await asyncio.sleep(0)
+    if not lines:
+        return b": nothing changed\nid: %d\n\n" % batch.index
+    return b"\n".join([*lines[:-1], b"%bid: %d\n\n" % (lines[-1], batch.index)])
+
+
+# -- handlers -----------------------------------------------------------------------------------
 
 
 async def list_events(call: NativeCall) -> Response:
@@ -58,7 +348,7 @@ async def list_events(call: NativeCall) -> Response:
         after = query.after if after is None else after
         return _respond_stream(call, current if after is None else _reached(after, current), current)
     after = query.after
-    return encoded(await _respond_page(call, None if after is None else _reached(after, current), current))
+    return respond(await _respond_page(call, None if after is None else _reached(after, current), current))
 
 
 def _reached(after: int, current: Index) -> Index:
@@ -75,7 +365,7 @@ async def _respond_page(call: NativeCall, after: Index | None, current: Index) -
         found = await call.services.engine.history(start, STEP_BATCHES)
     except Pruned as too_old:
         if after is not None:
-            raise pruned(too_old.oldest) from too_old
+            raise pruned_problem(too_old.oldest) from too_old
         start = Index(too_old.oldest - 1)
         found = await _read_history(call.services.engine, start)
     last = start
@@ -96,20 +386,20 @@ async def _read_history(engine: Engine, after: Index) -> list[Batch]:
     try:
         return await engine.history(after, STEP_BATCHES)
     except Pruned as too_old:
-        raise pruned(too_old.oldest) from too_old
+        raise pruned_problem(too_old.oldest) from too_old
 
 
 def _respond_stream(call: NativeCall, after: Index, current: Index) -> Response:
     feed = call.feed
     feed.open(current)
-    pieces = feed.pieces(after, lambda problem: _encode(refusal(problem, call.request)))
+    pieces = feed.pieces(after, lambda problem: _encode(make_refusal(problem, call.request)))
     response = StreamResponse(pieces, EVENT_STREAM, feed.close, feed.heartbeat_s)
     response.headers += [("cache-control", "no-store"), ("x-accel-buffering", "no")]
     return response
 
 
 def _read_last_event_id(request: Request) -> int | None:
-    """The index that a client which comes back has got to."""
+    """The index of the last event that a reconnecting client has received."""
     text = request.headers.get(LAST_EVENT_ID)
     if not text:
         return None
@@ -117,7 +407,7 @@ def _read_last_event_id(request: Request) -> int | None:
         return msgspec.convert(int(text) if text.isascii() and text.isdigit() else text, After)
     except (ValueError, msgspec.ValidationError):
         raise Problem(
-            400, "last-event-id: it must be an index, the id of the last event that came.", BAD_PARAMETER
+            400, "last-event-id: it must be an index, the id of the last event received.", BAD_PARAMETER
         ) from None
 
 
@@ -133,7 +423,7 @@ ROUTES: Final = (
         is_stream=True,
         summary="Read the event feed",
         description="Every change since an index, with who asked for it. As JSON in pages, or as "
-        "server-sent events that go on: `id` is the index, and a client that comes back with "
+        "server-sent events without end: `id` is the index, and a client that reconnects with "
         "`Last-Event-ID` misses nothing. `limit` is for pages.",
     ),
 )

@@ -1,5 +1,6 @@
-"""What fields of /berth/v1 may be, where several of its resources have them. Every number has a range, every
-list a limit; the OpenAPI description follows from these types."""
+"""The types of fields that several resources of /berth/v1 have. Every number has a range, every list a limit;
+the OpenAPI description follows from these types. The command line checks bodies with them: nothing of the
+server is imported here."""
 
 from collections.abc import Iterable
 from typing import Annotated, Final
@@ -8,6 +9,8 @@ import msgspec
 from msgspec import Meta
 
 from berth.model.ids import ConsumerId
+from berth.model.rejections import ConstraintStep
+from berth.model.scheduling import Check, SmallestChange
 
 # -- what is answered ---------------------------------------------------------------------------
 
@@ -17,7 +20,34 @@ Next = Annotated[
     str | None, Meta(description="Where the next page is, relative to the server; null on the last page.")
 ]
 Amounts = Annotated[dict[str, int], Meta(description="Amounts by the name of the resource class.")]
-Index = Annotated[int, Meta(ge=0, description="A position in the journal.")]
+JournalIndex = Annotated[int, Meta(ge=0, description="A position in the journal.")]
+UNKNOWN_TYPE: Final = "unknown"
+"""The type of a consumer that was written before consumers had types."""
+
+
+class HostExplanation(msgspec.Struct):
+    """Each constraint at one host. ``refused``: what the ledger says of a claim there."""
+
+    host: str
+    host_uuid: str | None
+    fits: bool
+    checks: tuple[Check, ...]
+    refused: str | None
+
+
+class ExplanationDetail(msgspec.Struct):
+    """``steps`` are the constraints in order, with how many hosts each removed; ``change`` is the smallest
+    change that would make it fit."""
+
+    index: JournalIndex
+    needed: int
+    fitting: int
+    hosts_total: int
+    steps: tuple[ConstraintStep, ...]
+    text: str
+    hosts: list[HostExplanation]
+    change: SmallestChange | None
+    refused: str | None
 
 
 # -- what is sent -------------------------------------------------------------------------------
@@ -37,7 +67,7 @@ Text = Annotated[str, Meta(min_length=1, max_length=255)]
 
 
 class NativeBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """Of a request. A field that it does not have is refused by name."""
+    """The body of a request. A field that it does not have is refused by name."""
 
 
 # -- what is asked for in a query ---------------------------------------------------------------
@@ -62,6 +92,6 @@ class NoQuery(msgspec.Struct, frozen=True, kw_only=True):
     """No parameters at all."""
 
 
-def consumers_of(ids: Iterable[str]) -> tuple[ConsumerId, ...]:
-    """Consumers that a body names, spelled as a path of the Placement API would have them."""
+def read_consumers(ids: Iterable[str]) -> tuple[ConsumerId, ...]:
+    """Consumers that a body names, in the spelling of the Placement API's paths."""
     return tuple(ConsumerId(id.lower()) for id in ids)

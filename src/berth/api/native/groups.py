@@ -1,4 +1,4 @@
-"""/berth/v1/groups: who must, or should, share or avoid a domain."""
+"""/berth/v1/groups: consumers that must, or should, share or avoid a domain."""
 
 from typing import Annotated, Final, Literal
 
@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, UnsetType
 from berth.api.kernel.http import Response
 from berth.api.kernel.paging import behind, render_keys, take_first
 from berth.api.kernel.times import show_time
-from berth.api.native.calls import NativeCall, NativeRoute, change_found, encoded, listing
+from berth.api.native.calls import NativeCall, NativeRoute, answer_from, change_found, respond
 from berth.api.native.fields import (
     LIMIT_DEFAULT,
     GivenName,
@@ -20,7 +20,7 @@ from berth.api.native.fields import (
     Next,
     Time,
     Uuid,
-    consumers_of,
+    read_consumers,
 )
 from berth.model import commands as c
 from berth.model.groups import HOST, MEMBERS_MAX, Group, Policy
@@ -34,7 +34,7 @@ from berth.view.groups import GroupRecord
 
 
 class Standing(msgspec.Struct):
-    """A host that a member stands on, and the domains of the group's kind that the host is in."""
+    """A host that a member holds resources on, and the domains of the group's kind that the host is in."""
 
     host_uuid: Uuid
     host_name: str
@@ -42,8 +42,8 @@ class Standing(msgspec.Struct):
 
 
 class Member(msgspec.Struct):
-    """``stands_for`` is the consumer itself, or the server that this migration moves. One that holds nothing
-    yet stands nowhere."""
+    """``stands_for`` is the consumer itself, or the server that this migration moves. ``standing`` is empty
+    for a member that holds nothing yet."""
 
     consumer_uuid: Uuid
     stands_for: Uuid
@@ -190,7 +190,7 @@ async def create_group(call: NativeCall) -> Response:
         call.caller.user_id or "",
         0,
     )
-    command = c.CreateGroup(id, group, consumers_of(asked.members))
+    command = c.CreateGroup(id, group, read_consumers(asked.members))
     response = await call.submit(_judge_quotas(call, command), lambda view: _respond(view, id, 201))
     response.headers.append(("location", f"{call.request.path}/{id}"))
     return response
@@ -223,7 +223,7 @@ async def delete_group(call: NativeCall) -> Response:
 
 async def change_members(call: NativeCall) -> Response:
     asked: ChangeMembersBody = call.body
-    add, remove = consumers_of(asked.add), consumers_of(asked.remove)
+    add, remove = read_consumers(asked.add), read_consumers(asked.remove)
     return await call.submit(
         change_found(
             call,
@@ -251,7 +251,7 @@ def _find_group(view: View, call: NativeCall) -> GroupRecord | Rejection:
 
 
 def _respond(view: View, id: GroupId, status: int = 200) -> Response:
-    return encoded(OneGroup(_describe(view, view.groups.records[id])), status)
+    return respond(OneGroup(_describe(view, view.groups.records[id])), status)
 
 
 def _summarize(record: GroupRecord) -> GroupSummary:
@@ -300,7 +300,7 @@ ROUTES: Final = (
     NativeRoute(
         "GET",
         "/groups",
-        listing(list_groups),
+        answer_from(list_groups),
         policy="berth:groups:list",
         name="list_groups",
         query=GroupsQuery,
@@ -318,14 +318,14 @@ ROUTES: Final = (
         answer=OneGroup,
         status=201,
         summary="Create a group",
-        description="A hard policy (`affinity`, `anti-affinity`) is judged in every claim, through "
-        "whichever API it comes; a soft one weighs when a host is chosen. Members may be declared here, "
-        "later, or with their claim.",
+        description="A hard policy (`affinity`, `anti-affinity`) is judged in every claim, whichever API it "
+        "comes through; a soft one is a weight in the choice of a host. Members may be declared here, later, "
+        "or with their claim.",
     ),
     NativeRoute(
         "GET",
         "/groups/{group}",
-        listing(show_group),
+        answer_from(show_group),
         policy="berth:groups:show",
         name="show_group",
         answer=OneGroup,

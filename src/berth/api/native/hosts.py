@@ -1,4 +1,4 @@
-"""/berth/v1/hosts: how hosts are doing, and which domains they are in."""
+"""/berth/v1/hosts: the status of hosts, and the domains they are in."""
 
 from heapq import merge
 from typing import Annotated, Final
@@ -8,8 +8,7 @@ from msgspec import Meta
 
 from berth.api.kernel.http import Response
 from berth.api.kernel.paging import behind, render_keys, take_first
-from berth.api.kernel.rejections import berth_problem
-from berth.api.native.calls import NativeCall, NativeRoute, encoded, listing
+from berth.api.native.calls import NativeCall, NativeRoute, answer_from, respond
 from berth.api.native.fields import LIMIT_DEFAULT, KeyMarker, Limit, NativeBody, Next, Text, Uuid
 from berth.model.commands import SetHostStatus
 from berth.model.ids import ProviderId
@@ -60,10 +59,10 @@ _FAILURES_MAX: Final = 1_000_000
 
 
 class NewStatus(NativeBody, frozen=True, kw_only=True):
-    """How a host is doing. What is left out is as for a healthy host."""
+    """The status of a host. What is left out is as for a healthy host."""
 
     disabled: Annotated[bool, Meta(description="An operator does not want anything new there.")] = False
-    down: Annotated[bool, Meta(description="It is not heard of.")] = False
+    down: Annotated[bool, Meta(description="No heartbeat comes from it.")] = False
     build_failures: Annotated[
         int, Meta(ge=0, le=_FAILURES_MAX, description="Builds that failed there in a row.")
     ] = 0
@@ -98,9 +97,9 @@ def show_host(view: View, call: NativeCall) -> OneHost:
     id = ProviderId(call.params[0].lower())
     record = view.providers.get(id)
     if record is None and view.records.get(Host, id) is None:
-        raise berth_problem(ProviderNotFound(id))
+        raise call.problem_of(ProviderNotFound(id))
     if record is not None and record.parent is not None:
-        raise berth_problem(NotAHost(id, record.root.id))
+        raise call.problem_of(NotAHost(id, record.root.id))
     return OneHost(_describe(view, id))
 
 
@@ -110,7 +109,7 @@ async def set_host_status(call: NativeCall) -> Response:
     status = HostStatus(asked.disabled, asked.down, asked.build_failures, asked.reason)
     return await call.submit(
         SetHostStatus(id, status),
-        lambda view: encoded(OneHost(_describe(view, id))),
+        lambda view: respond(OneHost(_describe(view, id))),
     )
 
 
@@ -141,7 +140,7 @@ ROUTES: Final = (
     NativeRoute(
         "GET",
         "/hosts",
-        listing(list_hosts),
+        answer_from(list_hosts),
         policy="berth:hosts:list",
         name="list_hosts",
         query=HostsQuery,
@@ -152,7 +151,7 @@ ROUTES: Final = (
     NativeRoute(
         "GET",
         "/hosts/{host}",
-        listing(show_host),
+        answer_from(show_host),
         policy="berth:hosts:list",
         name="show_host",
         answer=OneHost,

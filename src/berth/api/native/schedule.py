@@ -2,10 +2,18 @@
 
 To schedule is one act: the plan is made from the very view that the ledger judges it by, in the writer's
 turn. If another process was first, what was chosen is judged again, and chosen anew if it is refused. So no
-claim is made on a stale view, and who is told that nothing fits is told the truth of that moment. Only a
-token brings a plan of earlier, and for that the ground may have moved.
+claim is made on a stale view, and a caller that is told that nothing fits is told the truth of that moment.
+
+Only a token brings an earlier plan, which may be stale. A dry run hands its plan out as a token, and keeps
+nothing. A token holds the body of the request, which is read again as any body is, and what was chosen for
+each member. It is no secret and gives no rights: its sender needs the same permission as for any schedule,
+and what it says was chosen must be what the request asks for, on providers that could serve it. A digest
+detects a token that was damaged on the way; a forged one gets no further than a forged request would.
 """
 
+import base64
+import binascii
+from hashlib import blake2b
 from typing import Annotated, Final
 
 import msgspec
@@ -15,9 +23,8 @@ from berth.api.kernel.codes import BAD_BODY, NO_FIT
 from berth.api.kernel.http import Response
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import berth_problem, explain_rejection
-from berth.api.native.calls import NativeCall, NativeRoute, encoded
-from berth.api.native.fields import Amounts, Index, Uuid
-from berth.api.native.plan_tokens import make_token, read_plan, read_token
+from berth.api.native.calls import NativeCall, NativeRoute, respond
+from berth.api.native.fields import Amounts, ExplanationDetail, HostExplanation, JournalIndex, Uuid
 from berth.api.native.schedule_requests import (
     Ask,
     Explain,
@@ -26,18 +33,17 @@ from berth.api.native.schedule_requests import (
     make_schedule_request,
 )
 from berth.engine import Planned
-from berth.model import explanations as model
+from berth.model import scheduling as model
 from berth.model.commands import ReplaceAllocations
-from berth.model.explanations import Check, SmallestChange
-from berth.model.placement import Wanted
-from berth.model.rejections import ConstraintStep, PlanStale, Rejection
-from berth.model.scheduling import HostCandidate, Plan, ScheduleRequest
+from berth.model.ids import ConsumerId, Index, ProviderId
+from berth.model.placement import SHARES_VIA_AGGREGATE, Wanted
+from berth.model.rejections import PlanStale, Rejection
+from berth.model.scheduling import CandidatesRequest, HostCandidate, Placement, Plan, ScheduleRequest
 from berth.runtime.ids import Ids
 from berth.scheduler.capacity import count_capacity as count_fitting
 from berth.scheduler.explain import explain as explain_schedule
-from berth.scheduler.options import SchedulerOptions
 from berth.scheduler.plan import find_objection, plan
-from berth.scheduler.ranking import Rng
+from berth.scheduler.plugins import SchedulerOptions
 from berth.view import View
 
 # -- answers ------------------------------------------------------------------------------------
@@ -59,41 +65,16 @@ class CandidateDetail(msgspec.Struct):
 
 
 class PlacementDetail(CandidateDetail):
-    """Where a member went. ``alternates`` are hosts of the same cell that would have done too, best first."""
+    """Where a member is placed. ``alternates`` are other hosts of the same cell that fit, best first."""
 
     consumer_uuid: Uuid
     alternates: list[CandidateDetail]
 
 
-class HostExplanation(msgspec.Struct):
-    """Each constraint at one host. ``refused``: what the ledger says of a claim there."""
-
-    host: str
-    host_uuid: str | None
-    fits: bool
-    checks: tuple[Check, ...]
-    refused: str | None
-
-
-class ExplanationDetail(msgspec.Struct):
-    """``steps`` are the constraints in order, with how many hosts each removed; ``change`` is the smallest
-    change that would make it fit."""
-
-    index: Index
-    needed: int
-    fitting: int
-    hosts_total: int
-    steps: tuple[ConstraintStep, ...]
-    text: str
-    hosts: list[HostExplanation]
-    change: SmallestChange | None
-    refused: str | None
-
-
 class Schedule(msgspec.Struct, omit_defaults=True):
-    """``index`` is where the ledger was when it was decided. A dry run claims nothing: its ``token`` does."""
+    """``index``: where the journal was when it was decided. A dry run claims nothing; its ``token`` does."""
 
-    index: Index
+    index: JournalIndex
     claimed: bool
     placements: list[PlacementDetail]
     token: str | None = None
@@ -115,10 +96,10 @@ class PlaceCapacityDetail(msgspec.Struct):
 
 
 class CapacityDetail(msgspec.Struct):
-    """How many more would fit, one after the other, and on how many hosts. ``exact`` false: at least so
+    """How many more would fit, one after the other, and on how many hosts. ``exact`` false: at least this
     many."""
 
-    index: Index
+    index: JournalIndex
     count: int
     exact: bool
     hosts: int
@@ -129,10 +110,103 @@ class OneCapacity(msgspec.Struct):
     capacity: CapacityDetail
 
 
+# -- tokens -------------------------------------------------------------------------------------
+
+_DIGEST_BYTES: Final = 12
+
+
+class Chosen(msgspec.Struct, frozen=True, array_like=True):
+    member: ConsumerId
+    host: ProviderId
+    wanted: tuple[Wanted, ...]
+
+
+class Token(msgspec.Struct, frozen=True, array_like=True):
+    """``asked`` is the request as it was sent, with its members named."""
+
+    index: Index
+    asked: NewSchedule
+    chosen: tuple[Chosen, ...]
+
+
+_DECODER: Final = msgspec.msgpack.Decoder(Token)
+
+
+def make_token(plan: Plan, asked: NewSchedule) -> str:
+    members = plan.request.members
+    named = msgspec.structs.replace(asked, consumers=members, dry_run=False, explain=False)
+    chosen = tuple(Chosen(one.member, one.chosen.host, one.chosen.wanted) for one in plan.placements)
+    body = msgspec.msgpack.encode(Token(plan.index, named, chosen))
+    return base64.urlsafe_b64encode(_digest(body) + body).decode()
+
+
+def read_token(text: str) -> Token:
+    try:
+        content = base64.b64decode(text.encode("ascii"), altchars=b"-_", validate=True)
+        digest, body = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
+        if digest != _digest(body):
+            raise ValueError("the digest does not match")
+        token = _DECODER.decode(body)
+    except (binascii.Error, ValueError, msgspec.MsgspecError):
+        words = (
+            "The token is not one that a dry run gave out: it is incomplete, changed, or of another version."
+        )
+        raise Problem(400, words, BAD_BODY) from None
+    if token.asked.token is not None:
+        raise Problem(400, "The token is not one that a dry run gave out: it holds another.", BAD_BODY)
+    return token
+
+
+def read_plan(token: Token, request: ScheduleRequest, view: View) -> Plan | str:
+    """The plan that a token holds for the request; or why it cannot be that, or no longer."""
+    members = [one.member for one in token.chosen]
+    if not request.at_least <= len(members) <= len(request.members) or len(set(members)) < len(members):
+        return "it does not place as many as were asked for"
+    if not set(members) <= set(request.members):
+        return "it places a member that was not asked for"
+    placements = []
+    for one in token.chosen:
+        host = view.providers.get(one.host)
+        if host is None or host.parent is not None:
+            return f"host {one.host} is gone"
+        objection = _check_chosen(view, one, request.ask)
+        if objection is not None:
+            return objection
+        placements.append(Placement(one.member, HostCandidate(one.host, host.name, one.wanted, ())))
+    return Plan(request, tuple(placements), token.index)
+
+
+def _check_chosen(view: View, one: Chosen, ask: CandidatesRequest) -> str | None:
+    """Why what the token chose for a member is not what the request asks for on that host."""
+    if len(dict(one.wanted)) < len(one.wanted):
+        return "it takes from a provider twice"
+    sharing = view.rows_with_trait(SHARES_VIA_AGGREGATE)
+    total: dict[str, int] = {}
+    for provider, amounts in one.wanted:
+        record = view.providers.get(provider)
+        if record is None or (record.root.id != one.host and record.row not in sharing):
+            return f"provider {provider} is not part of host {one.host}"
+        if len(dict(amounts)) < len(amounts) or not amounts:
+            return "it takes a resource class twice, or nothing"
+        for name, amount in amounts:
+            if amount < 1:
+                return "it takes less than nothing"
+            total[name] = total.get(name, 0) + amount
+    asked: dict[str, int] = {}
+    for group in ask.groups:
+        for name, amount in group.resources:
+            asked[name] = asked.get(name, 0) + amount
+    return None if total == asked else "it takes something else than was asked for"
+
+
+def _digest(body: bytes) -> bytes:
+    return blake2b(body, digest_size=_DIGEST_BYTES).digest()
+
+
 # -- handlers -----------------------------------------------------------------------------------
 
 _STEPS_PER_CANDIDATE: Final = 5
-"""To render one."""
+"""What it costs to render one."""
 
 
 async def schedule(call: NativeCall) -> Response:
@@ -151,7 +225,7 @@ async def schedule(call: NativeCall) -> Response:
 async def explain(call: NativeCall) -> Response:
     asked: Explain = call.body
     request = make_explain_request(call, asked)
-    return encoded(OneExplanation(await _read_explanation(call, request, asked.hosts)))
+    return respond(OneExplanation(await _read_explanation(call, request, asked.hosts)))
 
 
 async def count_capacity(call: NativeCall) -> Response:
@@ -161,50 +235,54 @@ async def count_capacity(call: NativeCall) -> Response:
     def answer(view: View) -> model.Capacity | Rejection:
         return count_fitting(view, request, call.services.scheduler)
 
-    counted = call.accept(await call.read(answer))
+    counted = await call.read(answer)
     places = [
         PlaceCapacityDetail(one.kind, one.name, one.aggregate, one.count, one.hosts) for one in counted.places
     ]
     found = CapacityDetail(counted.index, counted.count, counted.exact, counted.hosts, places)
-    return encoded(OneCapacity(found))
+    return respond(OneCapacity(found))
 
 
 async def _claim(call: NativeCall, asked: NewSchedule, request: ScheduleRequest) -> Response:
-    options = call.services.scheduler
-
     def choose(view: View, now_s: int) -> Planned | Rejection:
-        # With a seed the same choice is made from the same view, also when it is made again.
-        outcome = plan(view, request, options, _choose_rng(call, asked), now_s)
+        outcome = _make_schedule(view, call, asked, request, now_s)
         if isinstance(outcome, Rejection):
             return outcome
-        explained = _make_explanation(view, request, options, ()) if asked.explain else None
-        if isinstance(explained, Rejection):
-            return explained
-        made = Schedule(outcome.index, True, _describe_placements(view, outcome), None, explained)
-        return Planned(ReplaceAllocations(outcome.claims), encoded(made))
+        chosen, schedule = outcome
+        return Planned(ReplaceAllocations(chosen.claims), respond(schedule))
 
     return await call.submit(choose)
 
 
 async def _dry_run(call: NativeCall, asked: NewSchedule, request: ScheduleRequest) -> Response:
-    options, now_s = call.services.scheduler, call.services.clock.now_ns() // 1_000_000_000
-
     def answer(view: View) -> Response | Rejection:
-        outcome = plan(view, request, options, _choose_rng(call, asked), now_s)
-        if isinstance(outcome, Rejection):
-            return outcome
-        explained = _make_explanation(view, request, options, ()) if asked.explain else None
-        if isinstance(explained, Rejection):
-            return explained
-        placed = _describe_placements(view, outcome)
-        return encoded(Schedule(outcome.index, False, placed, make_token(outcome, asked), explained))
+        outcome = _make_schedule(view, call, asked, request, call.now_s)
+        return outcome if isinstance(outcome, Rejection) else respond(outcome[1])
 
-    return call.accept(await call.read(answer))
+    return await call.read(answer)
+
+
+def _make_schedule(
+    view: View, call: NativeCall, asked: NewSchedule, request: ScheduleRequest, now_s: int
+) -> tuple[Plan, Schedule] | Rejection:
+    """A plan, and how it is answered. With a seed the same choice is made from the same view, also when it is
+    made again."""
+    options = call.services.scheduler
+    rng = (call.services.ids if asked.seed is None else Ids(asked.seed)).rng
+    outcome = plan(view, request, options, rng, now_s)
+    if isinstance(outcome, Rejection):
+        return outcome
+    explained = _make_explanation(view, request, options, ()) if asked.explain else None
+    if isinstance(explained, Rejection):
+        return explained
+    token = make_token(outcome, asked) if asked.dry_run else None
+    placements = _describe_placements(view, outcome)
+    return outcome, Schedule(outcome.index, not asked.dry_run, placements, token, explained)
 
 
 async def _commit(call: NativeCall, asked: NewSchedule, token: str) -> Response:
     if asked != NewSchedule(token=token):
-        raise Problem(400, "A token says it all: leave out everything beside it.", BAD_BODY)
+        raise Problem(400, "A token is sent alone: leave out everything beside it.", BAD_BODY)
     told = read_token(token)
     request = make_schedule_request(call, told.asked)
 
@@ -216,17 +294,13 @@ async def _commit(call: NativeCall, asked: NewSchedule, token: str) -> Response:
         if isinstance(outcome, str) or against is not None:
             return PlanStale(told.index, f"{against}.")
         made = Schedule(view.index, True, _describe_placements(view, outcome))
-        return Planned(ReplaceAllocations(outcome.claims), encoded(made))
+        return Planned(ReplaceAllocations(outcome.claims), respond(made))
 
     outcome: Response | Rejection = await call.try_submit(claim)
     if isinstance(outcome, Rejection) and not isinstance(outcome, PlanStale):
         # The ledger refused what it would have accepted when the plan was made.
         outcome = PlanStale(told.index, call.problem_of(outcome).text)
     return call.accept(outcome)
-
-
-def _choose_rng(call: NativeCall, asked: NewSchedule) -> Rng:
-    return (call.services.ids if asked.seed is None else Ids(asked.seed)).rng
 
 
 def _describe_placements(view: View, made: Plan) -> list[PlacementDetail]:
@@ -256,14 +330,11 @@ def _describe_allocations(wanted: tuple[Wanted, ...]) -> dict[str, Resources]:
     return {provider: Resources(dict(amounts)) for provider, amounts in wanted}
 
 
-# -- explaining ---------------------------------------------------------------------------------
-
-
 async def _read_explanation(
     call: NativeCall, request: ScheduleRequest, hosts: tuple[str, ...]
 ) -> ExplanationDetail:
     options = call.services.scheduler
-    return call.accept(await call.read(lambda view: _make_explanation(view, request, options, hosts)))
+    return await call.read(lambda view: _make_explanation(view, request, options, hosts))
 
 
 def _make_explanation(

@@ -1,5 +1,5 @@
-"""What the scheduler is sent: what is asked for, in whichever form, and where it should go. Bodies become
-requests here, and nowhere else."""
+"""The bodies of /berth/v1/schedule, /explain and /capacity: what is asked for, and where it should go. Bodies
+become requests here, and nowhere else."""
 
 from collections.abc import Iterable
 from typing import Annotated, Final, Literal
@@ -8,17 +8,15 @@ import msgspec
 from msgspec import Meta
 
 from berth.api.kernel.rejections import berth_problem
-from berth.api.native.calls import NativeCall
-from berth.api.native.fields import GivenName, GivenUuid, NativeBody, consumers_of
-from berth.api.native.inputs import bad_body
+from berth.api.native.calls import NativeCall, bad_body
+from berth.api.native.fields import GivenName, GivenUuid, NativeBody, read_consumers
 from berth.model.commands import SCHEDULE
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
 from berth.model.placement import AMOUNT_MAX
 from berth.model.rejections import Rejection, SpecInvalid
-from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
-from berth.model.scheduling import Hints, ScheduleRequest
-from berth.scheduler.comparison import wrong_comparison
+from berth.model.scheduling import UNSUFFIXED, CandidatesRequest, Hints, RequestGroup, ScheduleRequest
 from berth.scheduler.flavors import FlavorAsk, FlavorSize, check_flavor
+from berth.scheduler.hosts import wrong_comparison
 
 # -- bodies -------------------------------------------------------------------------------------
 
@@ -125,7 +123,7 @@ class Ask(Part, frozen=True, kw_only=True):
 
 
 class NewSchedule(Ask, frozen=True, kw_only=True):
-    """With a ``token`` of a dry run that very plan is claimed, and nothing else may be given with it."""
+    """With a ``token`` of a dry run exactly that plan is claimed, and nothing else may be given with it."""
 
     min_count: LeastCount | None = None
     max_count: Count = 1
@@ -146,7 +144,7 @@ class NewSchedule(Ask, frozen=True, kw_only=True):
 
 
 class Explain(Ask, frozen=True, kw_only=True):
-    """``hosts`` are told about one by one."""
+    """``hosts`` are explained one by one."""
 
     count: Count = 1
     hosts: Annotated[tuple[_Word, ...], Meta(max_length=20)] = ()
@@ -167,7 +165,7 @@ def make_schedule_request(call: NativeCall, asked: NewSchedule) -> ScheduleReque
     caller = call.caller
     return _make_request(
         asked,
-        members=consumers_of(named),
+        members=read_consumers(named),
         at_least=least,
         project=asked.project_id or caller.project_id or "",
         user=asked.user_id or caller.user_id or "",
@@ -204,8 +202,8 @@ def _make_request(
         metadata=_read_metadata(needs.metadata, asked.metadata),
         image=needs.image,
         hints=Hints(
-            same_host=consumers_of(hints.same_host),
-            different_host=consumers_of(hints.different_host),
+            same_host=read_consumers(hints.same_host),
+            different_host=read_consumers(hints.different_host),
             host_names=hints.host_names,
             ignore_hosts=frozenset(hints.ignore_hosts),
             forced_host=hints.forced_host,
@@ -218,7 +216,7 @@ def _make_request(
 def _read_metadata(
     of_flavor: tuple[tuple[str, str], ...], given: dict[str, str]
 ) -> tuple[tuple[str, str], ...]:
-    """What aggregates must say: all that the flavor wants, and all that the request wants beside it."""
+    """What the metadata of aggregates must be, for the flavor and for the request."""
     for key, value in given.items():
         wrong = wrong_comparison(value)
         if wrong is not None:
@@ -295,7 +293,7 @@ def _make_group(suffix: str, part: Part) -> RequestGroup:
 
 
 def _require_distinct(lists: Iterable[Iterable[str]]) -> tuple[tuple[AggregateId, ...], ...]:
-    """Each choice of aggregates once, and each aggregate in it once: said twice, it asks for nothing more and
+    """Each choice of aggregates once, and each aggregate in it once: a repetition asks for nothing more, and
     costs as much again."""
     choices = (tuple(dict.fromkeys(map(AggregateId, ids))) for ids in lists)
     return tuple({frozenset(choice): choice for choice in choices}.values())

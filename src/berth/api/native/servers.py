@@ -10,7 +10,7 @@ from berth.api.kernel.codes import BAD_PARAMETER
 from berth.api.kernel.http import Response
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.times import show_time
-from berth.api.native.calls import NativeCall, NativeRoute, change_found, encoded, listing
+from berth.api.native.calls import NativeCall, NativeRoute, answer_from, change_found, respond
 from berth.api.native.fields import Amounts, NativeBody, Time, Uuid
 from berth.model.placement import AMOUNT_MAX
 from berth.model.rejections import NeedNotFound, Rejection, ServerNotFound
@@ -46,8 +46,8 @@ class Needs(msgspec.Struct):
 
 
 class ConflictDetail(msgspec.Struct):
-    """What another client was found to have written, when an operation was refused because of it. The next
-    operation finds it known."""
+    """What another client had written when an operation was refused because of it. The next operation
+    accepts it."""
 
     allocations: Held
     migration_allocations: Held
@@ -85,7 +85,8 @@ _Amount = Annotated[int, Meta(ge=1, le=AMOUNT_MAX)]
 
 
 class PutNeed(NativeBody, frozen=True, kw_only=True):
-    """Resources that one provider of the server's host is to give, and what that must have and must not."""
+    """Resources that one provider of the server's host is to give, with the traits that it must have and must
+    not have."""
 
     resources: Annotated[dict[_Class, _Amount], Meta(min_length=1, max_length=RESOURCES_MAX)]
     required: _Traits = ()
@@ -149,7 +150,7 @@ async def put_need(call: NativeCall) -> Response:
             _find_server,
             lambda view, now_s, server: needs.set_need(view, now_s, rules, server.id, need),
         ),
-        lambda view: encoded(show_need(view, call)),
+        lambda view: respond(show_need(view, call)),
     )
 
 
@@ -192,7 +193,7 @@ ROUTES: Final = (
     NativeRoute(
         "GET",
         "/servers/{server}",
-        listing(show_server),
+        answer_from(show_server),
         policy="berth:servers:show",
         name="show_server",
         answer=OneServer,
@@ -202,7 +203,7 @@ ROUTES: Final = (
     NativeRoute(
         "GET",
         "/servers/{server}/needs",
-        listing(list_needs),
+        answer_from(list_needs),
         policy="berth:needs:list",
         name="list_needs",
         answer=Needs,
@@ -212,7 +213,7 @@ ROUTES: Final = (
     NativeRoute(
         "GET",
         "/servers/{server}/needs/{need}",
-        listing(show_need),
+        answer_from(show_need),
         policy="berth:needs:show",
         name="show_need",
         answer=OneNeed,
@@ -229,8 +230,8 @@ ROUTES: Final = (
         answer=OneNeed,
         summary="Put a need of a server",
         description="Part of every claim and move of the server from now on. It is claimed at once, on the "
-        "host where the server is; without room there the answer is 409, `berth.no_fit`. What stood under "
-        "the name is replaced. Refused with 409 while something is being done to the server.",
+        "host where the server is; without room there the answer is 409, `berth.no_fit`. A need of the same "
+        "name is replaced. Refused with 409 while an operation on the server is in progress.",
     ),
     NativeRoute(
         "DELETE",

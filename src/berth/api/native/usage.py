@@ -18,9 +18,9 @@ import msgspec
 from msgspec import Meta
 
 from berth.api.kernel.paging import behind, render_keys, take_first
-from berth.api.native.calls import NativeCall, NativeRoute, listing
+from berth.api.native.allocations import Project, Tree, find_class
+from berth.api.native.calls import NativeCall, NativeRoute, answer_from
 from berth.api.native.fields import LIMIT_DEFAULT, Amounts, KeyMarker, Limit, Next, ResourceClass
-from berth.api.native.holders import Project, Tree, class_named
 from berth.model.ids import AggregateId, ClassId, ProviderId, Row
 from berth.model.placement import Holdings
 from berth.view import ProviderRecord, View
@@ -82,7 +82,7 @@ class UsageQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 def show_usage(view: View, call: NativeCall) -> Usage:
     query: UsageQuery = call.query
-    class_id = None if query.resource_class is None else class_named(view, query.resource_class)
+    class_id = None if query.resource_class is None else find_class(view, query.resource_class)
     usage = _Usage(view, query, class_id)
     keys, more = take_first(usage.keys(), query.limit)
     rows = dict(zip(keys, usage.rows(keys), strict=True))
@@ -99,7 +99,7 @@ class _Usage:
         self._scope = _scope(view, query)
 
     def keys(self) -> Iterable[str]:
-        """What there are rows of behind the marker, in order."""
+        """The keys of rows behind the marker, in order."""
         marker = self._query.marker
         match self._query.by:
             case "project":
@@ -223,7 +223,7 @@ class _Usage:
     def _class_sum(self, name: str) -> Amount:
         if self._scope is not None:
             return self._scope_sums[name]
-        capacity, used, free = self._view.classes.column(class_named(self._view, name)).sums()
+        capacity, used, free = self._view.classes.column(find_class(self._view, name)).sums()
         held = self._held_everywhere
         return Amount(capacity, used if held is None else held.get(name, 0), free)
 
@@ -285,7 +285,7 @@ ROUTES: Final = (
     NativeRoute(
         "GET",
         "/usage",
-        listing(show_usage),
+        answer_from(show_usage),
         policy="berth:usage:show",
         name="show_usage",
         query=UsageQuery,

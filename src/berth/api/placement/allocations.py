@@ -1,4 +1,4 @@
-"""/allocations and /resource_providers/{uuid}/allocations: who holds what.
+"""/allocations, /resource_providers/{uuid}/allocations and /reshaper: who holds what.
 
 The body of a claim has had six shapes. Each becomes the same Claim here; nothing behind this file knows
 of them.
@@ -11,9 +11,16 @@ from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import Attempt
 from berth.api.placement import wire
 from berth.api.placement.calls import Answer, PlacementCall, encode, no_content
-from berth.api.placement.limits import limit_claims, limit_providers
-from berth.api.placement.uuids import canonical, is_uuid
-from berth.model.commands import UNCHECKED, Claim, DeleteAllocations, ReplaceAllocations
+from berth.api.placement.inventories import inventory_of
+from berth.api.placement.schemas import canonical_uuid, is_uuid
+from berth.model.commands import (
+    UNCHECKED,
+    Claim,
+    DeleteAllocations,
+    NewInventories,
+    ReplaceAllocations,
+    Reshape,
+)
 from berth.model.ids import ConsumerId, ProviderId
 from berth.model.placement import Wanted
 from berth.view import ConsumerRecord, ProviderRecord, View
@@ -96,22 +103,22 @@ def _held_on(view: View, provider: ProviderId, holder: ConsumerRecord, version: 
 
 
 async def put(call: PlacementCall) -> Answer:
-    consumer = _canonical(call.params[0])
+    consumer = _read_consumer(call.params[0])
     body = call.request.body
     if call.version >= KEYED_SINCE:
         claim = claim_of(consumer, wire.CLAIM[call.version].decode(body))
     else:
         claim = _claim_of_list(call, consumer, wire.LIST_CLAIM[call.version].decode(body))
-    limit_claims(call, (claim,))
-    limit_providers(call, (provider for provider, _ in claim.wanted))
+    call.limit_claims((claim,))
+    call.limit_providers((provider for provider, _ in claim.wanted))
     return await call.carry_out(ReplaceAllocations((claim,)), Attempt.PUT_ALLOCATIONS, no_content)
 
 
 async def post(call: PlacementCall) -> Answer:
     body = wire.CLAIMS[call.version].decode(call.request.body)
     claims = claims_of(body)
-    limit_claims(call, claims)
-    limit_providers(call, (provider for claim in claims for provider, _ in claim.wanted))
+    call.limit_claims(claims)
+    call.limit_providers((provider for claim in claims for provider, _ in claim.wanted))
     return await call.carry_out(ReplaceAllocations(claims), Attempt.POST_ALLOCATIONS, no_content)
 
 
@@ -152,7 +159,29 @@ def _claim_of_list(call: PlacementCall, consumer: ConsumerId, body: wire.ListCla
     )
 
 
-def _canonical(text: str) -> ConsumerId:
+def _read_consumer(text: str) -> ConsumerId:
     if not is_uuid(text):
         raise Problem(400, f"Malformed consumer_uuid: {text}")
-    return ConsumerId(canonical(text))
+    return ConsumerId(canonical_uuid(text))
+
+
+# -- inventories and the allocations on them, in one change -----------------------------------------
+
+
+async def reshape(call: PlacementCall) -> Answer:
+    body = wire.RESHAPE[call.version].decode(call.request.body)
+    inventories = tuple(
+        NewInventories(
+            ProviderId(provider),
+            new.resource_provider_generation,
+            {name: inventory_of(record) for name, record in new.inventories.items()},
+        )
+        for provider, new in body.inventories.items()
+    )
+    claims = claims_of(body.allocations)
+    for new in inventories:
+        call.limit_list(len(new.inventories), "inventories")
+    call.limit_claims(claims, sum(len(new.inventories) for new in inventories))
+    claimed = (provider for claim in claims for provider, _ in claim.wanted)
+    call.limit_providers((*body.inventories, *claimed))
+    return await call.carry_out(Reshape(inventories, claims), Attempt.RESHAPE, no_content)

@@ -3,13 +3,12 @@
 from collections.abc import Mapping
 from typing import Final
 
-from berth.api.kernel.accept import accepts_json, effective
-from berth.api.kernel.api import Api
+from berth.api.kernel.application import Api
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.call import Services
 from berth.api.kernel.etags import CONDITION, StateTags, add_tag, is_named, make_body_tag
 from berth.api.kernel.etags import HEADER as ETAG
-from berth.api.kernel.http import JSON, Request, Response
+from berth.api.kernel.http import JSON, Request, Response, accepts_json, effective_accept
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.router import Router
 from berth.api.placement.calls import PlacementCall
@@ -72,7 +71,7 @@ class PlacementApi(Api):
             index = await self._services.engine.read(lambda view: view.index)
             tag = self._tags.tag(index, request, version)
             if is_named(request, tag):
-                # The tag is of this very request: it was answered before, and the answer is still so.
+                # The tag is of this request: it was answered before, and the answer is still the same.
                 return call.dated(Response(304, headers=[(ETAG, tag)]), None)
         answer = await route.handler(call)
         if isinstance(answer, Problem) or answer.status != 200:
@@ -109,5 +108,5 @@ def _check_media(route: PlacementRoute, version: int, headers: Mapping[str, str]
             raise Problem(415, f"The media type {kind} is not supported, use {JSON}")
     if route.checks_accept:
         accept = headers.get("accept")
-        if accept is not None and accept != JSON and not accepts_json(effective(accept)):
+        if accept is not None and accept != JSON and not accepts_json(effective_accept(accept)):
             raise Problem(406, f"Only {JSON} is provided")

@@ -4,7 +4,7 @@ A handler answers with a Response, or with the Problem that keeps it from one. N
 leave the function that the engine evaluates: what is answered is rendered inside.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from email.utils import formatdate
 from functools import lru_cache
 from typing import Final, TypeVar
@@ -18,7 +18,7 @@ from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import Attempt, placement_problem
 from berth.api.placement.query import Query
 from berth.api.placement.wire import VersionedBody
-from berth.model.commands import Command
+from berth.model.commands import Claim, Command
 from berth.model.ids import Index, ProviderId
 from berth.model.rejections import ProviderNotFound, Rejection
 from berth.view import ProviderRecord, View
@@ -58,11 +58,11 @@ class PlacementCall(Call):
 
     # -- asking the engine ----------------------------------------------------------------------
 
-    async def read(self, answer: Callable[[View], T]) -> T:
+    async def read(self, answer: Callable[[View], T | Rejection]) -> T:
         """What ``answer`` says of the view, and ``index`` with it."""
 
         self.index, answered = await self.services.engine.read(lambda view: (view.index, answer(view)))
-        return answered
+        return self.accept(answered)
 
     async def read_provider(
         self, render: Callable[[View, ProviderRecord], Answer], missing: str | None = None
@@ -103,6 +103,47 @@ class PlacementCall(Call):
     @property
     def action(self) -> str:
         return f"{self.request.method} {self.request.route}"
+
+    # -- how much one write may name ------------------------------------------------------------
+    # Bodies are limited in bytes as well; this is about the work that they ask for. A refusal says what was
+    # sent, what is allowed, and which setting allows more.
+
+    def limit_providers(self, providers: Iterable[str]) -> None:
+        """Refuse a write that names more providers than one request may."""
+        count, count_max = len(set(providers)), self.services.settings.request_providers_max
+        if count > count_max:
+            raise Problem(
+                400,
+                f"The request names {count} resource providers, more than the limit of {count_max} "
+                "in one request. Send it in smaller parts.",
+            )
+
+    def limit_list(self, count: int, what: str) -> None:
+        """Refuse a write with a longer list than a request may have."""
+        count_max = self.services.settings.request_list_max
+        if count > count_max:
+            raise Problem(
+                400,
+                f"The request lists {count} {what}, more than the limit of {count_max} in one list. "
+                "Send fewer, or have the setting request_list_max raised.",
+            )
+
+    def limit_claims(self, claims: tuple[Claim, ...], inventories: int = 0) -> None:
+        """Refuse claims of too many consumers, of too many classes on one provider, or too many of them in
+        all: they are judged and applied in one go, while others wait. ``inventories`` come in the same
+        write."""
+        self.limit_list(len(claims), "consumers")
+        count = inventories + sum(len(resources) for claim in claims for _, resources in claim.wanted)
+        count_max = self.services.settings.request_allocations_max
+        if count > count_max:
+            raise Problem(
+                400,
+                f"The request writes {count} allocations and inventories, more than the limit of "
+                f"{count_max}. Send it in smaller parts, or have the setting request_allocations_max raised.",
+            )
+        for claim in claims:
+            for _, resources in claim.wanted:
+                self.limit_list(len(resources), "resource classes")
 
     # -- answering ------------------------------------------------------------------------------
 

@@ -13,8 +13,7 @@ from http import HTTPStatus
 from typing import Final
 
 from berth.api.kernel import codes
-from berth.api.kernel.accept import effective, error_format
-from berth.api.kernel.http import JSON, Request, Response
+from berth.api.kernel.http import JSON, Request, Response, effective_accept, error_format
 from berth.api.kernel.problem import Problem
 from berth.api.placement.versions import (
     HEADER,
@@ -85,7 +84,7 @@ def _render(problem: Problem, request: Request, version: int | None) -> Response
     headers = list(problem.headers)
     if request.method == "HEAD":
         return Response(problem.status, b"", "text/html; charset=UTF-8", headers)
-    match error_format(effective(request.headers.get("accept"))):
+    match error_format(effective_accept(request.headers.get("accept"))):
         case "json":
             payload = {"errors": [_error(problem, request, version)]}
             return Response(problem.status, json.dumps(payload).encode(), JSON, headers)
@@ -98,7 +97,7 @@ def _render(problem: Problem, request: Request, version: int | None) -> Response
 def _render_unauthorized(problem: Problem, request: Request) -> Response:
     """A 401 has a shape of its own: it is answered before the API is reached."""
     untold = Problem(401, headers=problem.headers)
-    if request.method != "HEAD" and error_format(effective(request.headers.get("accept"))) == "json":
+    if request.method != "HEAD" and error_format(effective_accept(request.headers.get("accept"))) == "json":
         payload = {
             "message": _body(untold, request, _as_is),
             "code": "401 Unauthorized",
@@ -147,7 +146,7 @@ def _body(problem: Problem, request: Request, escape: Escape) -> str:
                 f"<br /><br />\n{text}"
             )
         case 406:
-            accept = escape(_shortened(effective(request.headers.get("accept"))))
+            accept = escape(_shortened(effective_accept(request.headers.get("accept"))))
             return (
                 "The resource could not be generated that was acceptable to your browser\n"
                 f"(content of type {accept}. <br /><br />\n{text}"

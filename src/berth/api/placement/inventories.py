@@ -8,7 +8,6 @@ from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import Attempt
 from berth.api.placement import wire
 from berth.api.placement.calls import Answer, PlacementCall, encode, no_content
-from berth.api.placement.limits import limit_list
 from berth.model.commands import AddInventory, DeleteInventory, PutInventory, SetInventories
 from berth.model.ids import ProviderId
 from berth.model.placement import Inventory
@@ -128,7 +127,7 @@ async def put(call: PlacementCall) -> Answer:
 
 async def replace(call: PlacementCall) -> Answer:
     body = await call.decode_for_provider(wire.INVENTORIES)
-    limit_list(call, len(body.inventories), "inventories")
+    call.limit_list(len(body.inventories), "inventories")
     id = call.provider
     inventories = {name: inventory_of(record) for name, record in body.inventories.items()}
     command = SetInventories(

@@ -11,10 +11,9 @@ from urllib.parse import unquote_to_bytes
 
 from berth.api.kernel.problem import Problem
 from berth.api.placement import schemas
-from berth.api.placement.schemas import Schema, query_complaint
-from berth.api.placement.uuids import is_dashed, is_uuid
+from berth.api.placement.schemas import Schema, is_dashed, is_uuid, query_complaint
 from berth.model.ids import AggregateId, ProviderId
-from berth.model.requests import AnyOf
+from berth.model.scheduling import AnyOf
 
 _INVALID: Final = "Invalid query string parameters: "
 _LIMIT = re.compile("^[1-9][0-9]*$")

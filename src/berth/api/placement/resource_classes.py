@@ -24,7 +24,7 @@ def _entry(name: str) -> dict[str, object]:
 async def list_all(call: PlacementCall) -> Answer:
     def answer(view: View) -> Response:
         names = map(view.classes.name_of, view.classes.ids())
-        # Standard classes have no date of their own: the list is as young as this moment.
+        # Standard classes have no date: the list counts as changed now.
         return call.json(encode({"resource_classes": [_entry(name) for name in names]}), call.now_s)
 
     return await call.read(answer)

@@ -1,9 +1,10 @@
-"""/resource_providers: list, create, show, rename and move, delete.
+"""/resource_providers: list, create, show, rename and move, delete; and the aggregates that a provider is in.
 
 A provider is rendered from a template per version: it is the most frequent answer, and a list may hold
 thousands of them.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import UNSET
@@ -13,18 +14,21 @@ from berth.api.kernel.rejections import Attempt, placement_problem
 from berth.api.placement import query as q
 from berth.api.placement import wire
 from berth.api.placement.calls import Answer, PlacementCall, encode, no_content
-from berth.api.placement.uuids import canonical
+from berth.api.placement.schemas import canonical_uuid
 from berth.api.placement.versions import LATEST
-from berth.model.commands import CreateProvider, DeleteProvider, UpdateProvider
-from berth.model.ids import ProviderId
+from berth.model.commands import CreateProvider, DeleteProvider, SetAggregates, UpdateProvider
+from berth.model.ids import AggregateId, ProviderId
+from berth.model.placement import AGENT_CELL_HEADER
 from berth.model.rejections import Rejection
-from berth.model.requests import ProviderQuery
+from berth.model.scheduling import ProviderQuery
 from berth.search.providers import find_providers
 from berth.view import ProviderRecord, View
 
+AGGREGATES_GENERATION_SINCE: Final = 19
 TREES_SINCE: Final = 14
 BODY_ON_CREATE_SINCE: Final = 20
 REPARENTING_SINCE: Final = 37
+_STEPS_PER_PROVIDER: Final = 3
 
 # -- rendering ----------------------------------------------------------------------------------
 
@@ -65,8 +69,6 @@ def render(record: ProviderRecord, version: int) -> str:
 def _respond(call: PlacementCall, record: ProviderRecord) -> Response:
     return call.json(render(record, call.version).encode(), record.stamp.updated_at_s)
 
-
-_STEPS_PER_PROVIDER: Final = 3
 
 # -- handlers -----------------------------------------------------------------------------------
 
@@ -115,7 +117,7 @@ async def show(call: PlacementCall) -> Answer:
 
 async def create(call: PlacementCall) -> Answer:
     body = wire.NEW_PROVIDER[call.version].decode(call.request.body)
-    id = ProviderId(call.services.ids.uuid() if body.uuid is UNSET else canonical(body.uuid))
+    id = ProviderId(call.services.ids.uuid() if body.uuid is UNSET else canonical_uuid(body.uuid))
     parent = body.parent_provider_uuid if isinstance(body, wire.NewNestedProvider) else None
     command = CreateProvider(id, body.name, None if parent is UNSET or parent is None else ProviderId(parent))
 
@@ -146,3 +148,40 @@ async def update(call: PlacementCall) -> Answer:
 
 async def delete(call: PlacementCall) -> Answer:
     return await call.carry_out(DeleteProvider(call.provider), Attempt.DELETE_PROVIDER, no_content)
+
+
+# -- aggregates ---------------------------------------------------------------------------------
+
+
+async def show_aggregates(call: PlacementCall) -> Answer:
+    return await call.read_provider(lambda view, record: _respond_aggregates(call, record, record.aggregates))
+
+
+async def replace_aggregates(call: PlacementCall) -> Answer:
+    id = call.provider
+    generation: int | None = None
+    if call.version >= AGGREGATES_GENERATION_SINCE:
+        body = await call.decode_for_provider(wire.AGGREGATES)
+        aggregates, generation = body.aggregates, body.resource_provider_generation
+    else:
+        aggregates = await call.decode_for_provider(wire.AGGREGATES_LIST)
+    call.limit_list(len(aggregates), "aggregates")
+    command = SetAggregates(
+        id,
+        generation,
+        tuple(AggregateId(aggregate) for aggregate in aggregates),
+        call.request.headers.get(AGENT_CELL_HEADER),
+    )
+
+    def answer(view: View, changed: bool) -> Response:
+        # The caller gets its own order back.
+        return _respond_aggregates(call, view.providers[id], aggregates)
+
+    return await call.carry_out(command, Attempt.SET_AGGREGATES, answer)
+
+
+def _respond_aggregates(call: PlacementCall, record: ProviderRecord, aggregates: Sequence[str]) -> Response:
+    payload: dict[str, object] = {"aggregates": aggregates}
+    if call.version >= AGGREGATES_GENERATION_SINCE:
+        payload["resource_provider_generation"] = record.generation
+    return call.json(encode(payload), call.now_s)

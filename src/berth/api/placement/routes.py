@@ -9,21 +9,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from berth.api.kernel.http import Response
 from berth.api.kernel.router import Route
 from berth.api.placement import (
-    aggregates,
+    allocation_candidates,
     allocations,
-    candidates,
     inventories,
-    reshaper,
     resource_classes,
     resource_providers,
-    root,
     traits,
     usages,
 )
-from berth.api.placement.calls import PlacementHandler
-from berth.api.placement.versions import LATEST
+from berth.api.placement.calls import PlacementCall, PlacementHandler, encode
+from berth.api.placement.versions import LATEST, MAX_TEXT, MIN_TEXT
 
 NEVER: Final = -1
 
@@ -50,8 +48,27 @@ _writes = partial(PlacementRoute, json_until=LATEST)
 _acts = PlacementRoute
 """Without a body either way."""
 
+_VERSIONS: Final = encode(
+    {
+        "versions": [
+            {
+                "id": f"v{MIN_TEXT}",
+                "max_version": MAX_TEXT,
+                "min_version": MIN_TEXT,
+                "status": "CURRENT",
+                "links": [{"rel": "self", "href": ""}],
+            }
+        ]
+    }
+)
+
+
+async def show_versions(call: PlacementCall) -> Response:
+    return call.json(_VERSIONS, call.now_s)
+
+
 ROUTES: Final[tuple[PlacementRoute, ...]] = (
-    PlacementRoute("GET", "/", root.show),
+    PlacementRoute("GET", "/", show_versions),
     _reads(
         "GET",
         "/resource_classes",
@@ -168,7 +185,7 @@ ROUTES: Final[tuple[PlacementRoute, ...]] = (
     _reads(
         "GET",
         "/resource_providers/{uuid}/aggregates",
-        aggregates.show,
+        resource_providers.show_aggregates,
         policy="placement:resource_providers:aggregates:list",
         since=1,
         media_first=True,
@@ -176,7 +193,7 @@ ROUTES: Final[tuple[PlacementRoute, ...]] = (
     _writes(
         "PUT",
         "/resource_providers/{uuid}/aggregates",
-        aggregates.replace,
+        resource_providers.replace_aggregates,
         policy="placement:resource_providers:aggregates:update",
         since=1,
         media_first=True,
@@ -196,7 +213,7 @@ ROUTES: Final[tuple[PlacementRoute, ...]] = (
     _searches(
         "GET",
         "/allocation_candidates",
-        candidates.list_candidates,
+        allocation_candidates.list_candidates,
         policy="placement:allocation_candidates:list",
         since=10,
     ),
@@ -234,5 +251,5 @@ ROUTES: Final[tuple[PlacementRoute, ...]] = (
         checks_accept=True,
         of_project=True,
     ),
-    _writes("POST", "/reshaper", reshaper.reshape, policy="placement:reshaper:reshape", since=30),
+    _writes("POST", "/reshaper", allocations.reshape, policy="placement:reshaper:reshape", since=30),
 )

@@ -1,4 +1,5 @@
-"""The JSON schemas of bodies and queries, by version. Their words are part of the contract.
+"""The JSON schemas of bodies and queries, by version, and which spellings of a uuid they take for one. The
+words of a schema are part of the contract.
 
 They never judge a good request: ``wire`` and ``query`` do that, much faster. When those refuse, the
 schema says why, in jsonschema's own sentence, which prints the part of the schema that was broken. So
@@ -7,6 +8,8 @@ the order of the keys here matters too.
 
 import json
 import math
+import re
+import uuid
 from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final
@@ -14,7 +17,6 @@ from typing import Any, Final
 import jsonschema
 from jsonschema.exceptions import ValidationError, best_match
 
-from berth.api.placement.uuids import is_uuid_like
 from berth.model.placement import AMOUNT_MAX, RATIO_MAX
 
 Schema = dict[str, Any]
@@ -28,6 +30,38 @@ VERBOSE_SUFFIX_PATTERN: Final = "[a-zA-Z0-9_-]{1,64}"
 
 PROVIDER_NAME_LENGTH_MAX: Final = 200
 NAME_LENGTH_MAX: Final = 255
+
+
+# -- the spellings of a uuid ---------------------------------------------------------------------
+
+_DASHED = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
+
+
+def is_dashed(text: str) -> bool:
+    """Whether this is a uuid as it is usually written, in any case."""
+    return _DASHED.match(text) is not None
+
+
+def is_uuid(text: str) -> bool:
+    """``is_uuid_like``, quick for the usual spelling."""
+    return is_dashed(text) or is_uuid_like(text)
+
+
+def is_uuid_like(value: object) -> bool:
+    """Whether this is a uuid in any spelling: any case, with or without dashes, braces or urn:uuid:."""
+    if not isinstance(value, str):
+        return False
+    try:
+        digits = uuid.UUID(value).hex
+    except ValueError:
+        return False
+    bare = value.replace("urn:", "").replace("uuid:", "").strip("{}").replace("-", "").lower()
+    return digits == bare
+
+
+def canonical_uuid(text: str) -> str:
+    """What ``is_uuid`` accepts, in lower case and with dashes."""
+    return text.lower() if is_dashed(text) else str(uuid.UUID(text))
 
 
 # -- judging ------------------------------------------------------------------------------------

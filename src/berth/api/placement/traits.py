@@ -9,10 +9,9 @@ from berth.api.kernel.rejections import Attempt, placement_problem
 from berth.api.placement import query as q
 from berth.api.placement import wire
 from berth.api.placement.calls import Answer, PlacementCall, encode, no_content
-from berth.api.placement.limits import limit_list
 from berth.model.commands import CreateTrait, DeleteTrait, SetTraits
+from berth.model.placement import STANDARD_TRAITS, is_custom_name
 from berth.model.rejections import TraitsNotFound
-from berth.model.vocabulary import STANDARD_TRAITS, is_custom_name
 from berth.view import ProviderRecord, View
 
 _STANDARD: Final = tuple(sorted(STANDARD_TRAITS))
@@ -29,7 +28,7 @@ Matches = Callable[[str], bool]
 
 
 def _modified_s(call: PlacementCall, view: View, names: Sequence[str]) -> int:
-    """The age of the youngest. Standard traits have no date of their own: they are as young as now."""
+    """When the newest was created. Standard traits have no date: they count as created now."""
     now_s = call.now_s
     return max((view.custom_traits.get(name, now_s) for name in names), default=now_s)
 
@@ -120,7 +119,7 @@ async def show_of_provider(call: PlacementCall) -> Answer:
 async def replace_of_provider(call: PlacementCall) -> Answer:
     id = call.provider
     body = wire.PROVIDER_TRAITS.decode(call.request.body)
-    limit_list(call, len(body.traits), "traits")
+    call.limit_list(len(body.traits), "traits")
     command = SetTraits(id, body.resource_provider_generation, frozenset(body.traits))
 
     def answer(view: View, changed: bool) -> Response:

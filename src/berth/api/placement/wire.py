@@ -24,9 +24,9 @@ from berth.api.placement.schemas import (
     UUID_PATTERN,
     VERBOSE_SUFFIX_PATTERN,
     Schema,
+    is_uuid,
     normal,
 )
-from berth.api.placement.uuids import is_uuid
 from berth.api.placement.versions import LATEST
 from berth.model.placement import AMOUNT_MAX, RATIO_MAX
 
@@ -37,7 +37,7 @@ REREAD_BYTES_MAX: Final = 256 * 1024
 """A refused body up to this size is read again, for numbers that are integers in another spelling."""
 
 DEPTH_MAX: Final = 32
-"""How often lists and objects may stand in each other. The deepest good body has six."""
+"""How deep lists and objects may be nested. The deepest valid body has six levels."""
 
 _NOT_UUIDS: Final = "a uuid was expected, each at most once"
 _TOO_DEEP: Final = "Malformed JSON: nested too deeply"
@@ -170,7 +170,7 @@ class GenerationClaim(PlainClaim, kw_only=True):
 
 
 class MappedClaim(GenerationClaim, kw_only=True):
-    """1.34 to 1.37. The mappings are checked and then forgotten."""
+    """1.34 to 1.37. The mappings are checked and not used."""
 
     mappings: Annotated[dict[str, Any], Meta(min_length=1)] | UnsetType = UNSET
 
@@ -302,7 +302,7 @@ def _loads(body: bytes) -> Any:
 
 
 def _is_deeper(data: Any, depth_max: int) -> bool:
-    """Whether lists and objects stand in each other more than this many times. Looks level by level."""
+    """Whether lists and objects are nested deeper than this. Looks level by level."""
     level = [data]
     for _ in range(depth_max + 1):
         level = [

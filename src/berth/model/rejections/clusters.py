@@ -1,6 +1,6 @@
 """Rejections about clusters, node groups and nodes."""
 
-from berth.model.rejections.rejection import Advice, Rejection
+from berth.model.rejections.rejection import Rejection
 
 
 class ClusterNotFound(Rejection, frozen=True):
@@ -38,7 +38,6 @@ class ClusterDoesNotFit(Rejection, frozen=True):
     that could not. ``fitting_ratio``: a larger ratio with which they could; None where there is none, or none
     that could be chosen."""
 
-    advice = Advice.REPLAN
     name: str
     nodes: int
     ratio: int

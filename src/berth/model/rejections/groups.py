@@ -1,7 +1,7 @@
-"""Rejections about hosts as such, labels of aggregates, and groups with their policies."""
+"""Rejections about hosts as such, aggregates and zones, and groups with their policies."""
 
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
-from berth.model.rejections.rejection import Advice, Rejection
+from berth.model.rejections.rejection import Rejection
 
 
 class NotAHost(Rejection, frozen=True):
@@ -9,6 +9,71 @@ class NotAHost(Rejection, frozen=True):
 
     provider: ProviderId
     root: ProviderId
+
+
+class ComputeHostNotFound(Rejection, frozen=True):
+    name: str
+
+
+class ComputeHostUnregistered(Rejection, frozen=True):
+    """A host has no provider yet."""
+
+    name: str
+
+
+class ServiceNotFound(Rejection, frozen=True):
+    binary: str
+    host: str
+
+
+# -- aggregates and zones -----------------------------------------------------------------------
+
+
+class AggregateNotFound(Rejection, frozen=True):
+    id: str
+
+
+class AggregateNameTaken(Rejection, frozen=True):
+    name: str
+
+
+class AggregateInUse(Rejection, frozen=True):
+    number: int
+    hosts: int
+
+
+class AggregateHasHost(Rejection, frozen=True):
+    number: int
+    host: str
+
+
+class AggregateLacksHost(Rejection, frozen=True):
+    number: int
+    host: str
+
+
+class TooManyAggregateKeys(Rejection, frozen=True):
+    asked: int
+    limit: int
+
+
+class ZoneNotFound(Rejection, frozen=True):
+    name: str
+
+
+class ZoneOfServers(Rejection, frozen=True):
+    """The zone of a server is the one that its owner asked for: it does not change under the server."""
+
+    host: str
+    servers: int
+
+
+class HostInAnotherZone(Rejection, frozen=True):
+    """A host is in one zone at most."""
+
+    host: str
+    zone: str
+    asked: str
 
 
 class LabelTaken(Rejection, frozen=True):
@@ -24,6 +89,9 @@ class KindInUse(Rejection, frozen=True):
 
     kind: str
     groups: tuple[GroupId, ...]
+
+
+# -- groups -------------------------------------------------------------------------------------
 
 
 class GroupNotFound(Rejection, frozen=True):
@@ -70,11 +138,16 @@ class InAnotherGroup(Rejection, frozen=True):
     group: GroupId
 
 
+class HintedGroupNotFound(Rejection, frozen=True):
+    """A hint names a group that is not there for the caller."""
+
+    name: str
+
+
 class GroupPolicyBroken(Rejection, frozen=True):
     """A member may not be placed there. ``standing`` says which member is where; ``reason`` is a sentence
     about the domain that was refused, None for a host that is in none of the kind."""
 
-    advice = Advice.REPLAN
     group: GroupId
     name: str
     policy: str

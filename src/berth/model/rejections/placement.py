@@ -3,7 +3,7 @@
 from enum import Enum
 
 from berth.model.ids import AggregateId, ConsumerId, ProviderId
-from berth.model.rejections.rejection import Advice, Rejection
+from berth.model.rejections.rejection import Rejection
 
 # -- sizes ---------------------------------------------------------------------------------------
 
@@ -110,7 +110,6 @@ class AggregateNotForAgents(Rejection, frozen=True):
 
 
 class ProviderGenerationConflict(Rejection, frozen=True):
-    advice = Advice.RETRY
     provider: ProviderId
     current: int
     given: int
@@ -129,7 +128,6 @@ class InventoryNotFound(Rejection, frozen=True):
 class InventoryInUse(Rejection, frozen=True):
     """Inventory that allocations stand on cannot go. Classes in the order of their numbers."""
 
-    advice = Advice.REPLAN
     provider: ProviderId
     resource_classes: tuple[str, ...]
 
@@ -148,7 +146,6 @@ class ReservedTooHigh(Rejection, frozen=True):
 class ConsumerGenerationConflict(Rejection, frozen=True):
     """``current`` None: there is no such consumer."""
 
-    advice = Advice.RETRY
     consumer: ConsumerId
     current: int | None
     given: int | None
@@ -172,13 +169,11 @@ class ClaimedClassNotFound(Rejection, frozen=True):
 class NoInventory(Rejection, frozen=True):
     """The provider has no inventory of the class (or of any of the classes) that was claimed."""
 
-    advice = Advice.REPLAN
     provider: ProviderId
     resource_classes: tuple[str, ...]
 
 
 class UnitsViolated(Rejection, frozen=True):
-    advice = Advice.REPLAN
     provider: ProviderId
     resource_class: str
     asked: int
@@ -190,7 +185,6 @@ class UnitsViolated(Rejection, frozen=True):
 class CapacityExceeded(Rejection, frozen=True):
     """``used`` is what others hold, ``asked`` what the claims of this request want in total."""
 
-    advice = Advice.REPLAN
     provider: ProviderId
     resource_class: str
     asked: int

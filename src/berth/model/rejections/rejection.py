@@ -1,23 +1,14 @@
-"""Rejections: values that say what was asked, what there was, and what the caller can do.
+"""The root of all rejections, and the one that belongs to no domain.
 
-A rejection is an answer, not a failure: it is returned, never raised. An API words it; ``advice`` is the
-consequence for the caller.
+A rejection says what was asked and what there was. It is an answer, not a failure: it is returned, never
+raised. An API maps it to a status and words.
 """
-
-from enum import Enum
-from typing import ClassVar
 
 import msgspec
 
 
-class Advice(Enum):
-    RETRY = "read again and repeat the request: it was based on an old version"
-    REPLAN = "the same request cannot succeed here now: ask for less, or somewhere else"
-    GIVE_UP = "the request is wrong in itself: correct it"
-
-
 class Rejection(msgspec.Struct, frozen=True):
-    advice: ClassVar[Advice] = Advice.GIVE_UP
+    pass
 
 
 class Forbidden(Rejection, frozen=True):

@@ -3,7 +3,7 @@
 import msgspec
 
 from berth.model.ids import ConsumerId, Index
-from berth.model.rejections.rejection import Advice, Rejection
+from berth.model.rejections.rejection import Rejection
 
 
 class ConstraintStep(msgspec.Struct, frozen=True):
@@ -20,7 +20,6 @@ class NoFit(Rejection, frozen=True):
     candidate, if there was one. ``gave_up``: not all candidates were tried, because there were too many; more
     might fit."""
 
-    advice = Advice.REPLAN
     needed: int
     fitting: int
     steps: tuple[ConstraintStep, ...]
@@ -31,7 +30,6 @@ class NoFit(Rejection, frozen=True):
 class PlanStale(Rejection, frozen=True):
     """A plan of an earlier ``index`` cannot be claimed now. ``why`` is a sentence."""
 
-    advice = Advice.REPLAN
     index: Index
     why: str
 

@@ -1,6 +1,6 @@
-"""Rejections about servers, their migrations and needs, quotas, and repairs of the doctor."""
+"""Rejections about servers, their migrations and needs, quotas and limits, and the doctor's repairs."""
 
-from berth.model.rejections.rejection import Advice, Rejection
+from berth.model.rejections.rejection import Rejection
 
 # -- quotas --------------------------------------------------------------------------------------
 
@@ -31,6 +31,13 @@ class MetadataQuotaExceeded(Rejection, frozen=True):
     asked: int
 
 
+class MetadataTooLarge(Rejection, frozen=True):
+    """In bytes, keys and values together."""
+
+    size: int
+    limit: int
+
+
 class ImageQuotaExceeded(Rejection, frozen=True):
     """``resource`` is Glance's name; a size is in MiB."""
 
@@ -41,13 +48,27 @@ class ImageQuotaExceeded(Rejection, frozen=True):
     asked: int
 
 
+class QuotaBelowUse(Rejection, frozen=True):
+    """A project has more than a new limit would let it have."""
+
+    resource: str
+    limit: int
+    used: int
+
+
+class RevocationsExceeded(Rejection, frozen=True):
+    """A user has so many revoked tokens that have not expired."""
+
+    user: str
+    limit: int
+
+
 # -- servers -------------------------------------------------------------------------------------
 
 
 class RecordMoved(Rejection, frozen=True):
     """A record is not what the change was made from: another change was first."""
 
-    advice = Advice.RETRY
     kind: str
     id: str
 
@@ -56,10 +77,23 @@ class ServerNotFound(Rejection, frozen=True):
     id: str
 
 
+class ServerLocked(Rejection, frozen=True):
+    id: str
+
+
+class ServerNotOffloaded(Rejection, frozen=True):
+    """A shelved server that is still on its host cannot be unshelved to another."""
+
+    id: str
+
+
+class MetadataItemNotFound(Rejection, frozen=True):
+    key: str
+
+
 class ServerBusy(Rejection, frozen=True):
     """Another operation on the server is in progress."""
 
-    advice = Advice.RETRY
     id: str
     asked: str
     task: str
@@ -78,7 +112,6 @@ class ServerChangedByOthers(Rejection, frozen=True):
     """The server's allocations, or its migration's, are not what was last written: another client has changed
     them. ``found`` says what differs. ``is_recorded``: the same request, repeated, proceeds."""
 
-    advice = Advice.RETRY
     id: str
     asked: str
     found: str
@@ -122,7 +155,6 @@ class HostNotDown(Rejection, frozen=True):
 class HostIsDown(Rejection, frozen=True):
     """The operation needs the host that the server is on."""
 
-    advice = Advice.RETRY
     host: str
     asked: str
 
@@ -168,7 +200,6 @@ class NeedDoesNotFit(Rejection, frozen=True):
     """No provider of the server's host has what is needed. ``refused`` is what the ledger said of the last
     one that seemed to have it."""
 
-    advice = Advice.REPLAN
     server: str
     name: str
     host: str
@@ -178,7 +209,6 @@ class NeedDoesNotFit(Rejection, frozen=True):
 class ServerUnsettled(Rejection, frozen=True):
     """A move of the server is not settled: its migration holds the other half of what is to be changed."""
 
-    advice = Advice.RETRY
     id: str
     asked: str
     migration: str

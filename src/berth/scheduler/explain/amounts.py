@@ -14,13 +14,17 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from berth.model.explanations import Change
 from berth.model.ids import ClassId, Row
-from berth.model.placement import Inventory
-from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
-from berth.model.vocabulary import SHARES_VIA_AGGREGATE
+from berth.model.placement import SHARES_VIA_AGGREGATE, Inventory
+from berth.model.scheduling import UNSUFFIXED, CandidatesRequest, Change, RequestGroup
 from berth.scheduler.explain.variants import Variant, Variants
-from berth.search.masks import in_all_aggregates, in_any_aggregate, narrow, with_all_traits, with_any_trait
+from berth.search.providers import (
+    in_all_aggregates,
+    in_any_aggregate,
+    narrow,
+    with_all_traits,
+    with_any_trait,
+)
 from berth.view import Mask, ProviderRecord, View
 
 _HOSTS_OF_A_SORT: Final = 16

@@ -12,25 +12,22 @@ import msgspec
 
 from berth.ledger import decide
 from berth.model.commands import UNCHECKED, Claim, ReplaceAllocations
-from berth.model.explanations import Check, HostChecks, Stock
 from berth.model.ids import AggregateId, ConsumerId
+from berth.model.placement import SHARES_VIA_AGGREGATE
 from berth.model.rejections import Rejection
-from berth.model.requests import CandidatesRequest, RequestGroup
-from berth.model.scheduling import ScheduleRequest
-from berth.model.vocabulary import SHARES_VIA_AGGREGATE
+from berth.model.scheduling import CandidatesRequest, Check, HostChecks, RequestGroup, ScheduleRequest, Stock
 from berth.scheduler.candidates import HostCandidates
 from berth.scheduler.explain.amounts import AmountPart, split_parts
 from berth.scheduler.explain.variants import aggregate_name
 from berth.scheduler.filters import group_policy
 from berth.scheduler.groups import group_of
 from berth.scheduler.hosts import find_host
-from berth.scheduler.options import SchedulerOptions
-from berth.scheduler.plugins import name_of
+from berth.scheduler.plugins import SchedulerOptions, name_of
 from berth.view import ProviderRecord, View
 
 _CANDIDATES_TRIED_MAX: Final = 20
 _MEMBERS_NAMED_MAX: Final = 3
-_NOBODY: Final = ConsumerId("a new member")
+NOBODY: Final = ConsumerId("a new member")
 
 
 class HostChecker:
@@ -70,7 +67,7 @@ class HostChecker:
     def refusal_at(self, host: ProviderRecord) -> Rejection | None:
         """The ledger's rejection of a member on this host, if it rejects every candidate that was tried."""
         request, refused = self._request, None
-        member = request.members[0] if request.members else _NOBODY
+        member = request.members[0] if request.members else NOBODY
         for candidate in islice(self._candidates.at(host), _CANDIDATES_TRIED_MAX):
             kind = request.consumer_type
             claim = Claim(

@@ -2,40 +2,76 @@
 
 It answers three questions: which constraint removed how many hosts (scheduler/constraints.py), how a named
 host does by each of them (checks.py), and, if too few members fit, what the smallest change would be that
-helps (smallest_change.py).
+helps.
+
+The smallest change. A *variant* is the request with something changed; it helps if enough members then fit,
+by the same count that capacity uses. Each single change is tried:
+
+* other amounts of what is asked for, the nearest that a host could give (amounts.py);
+* without one trait, aggregate, zone or hint (variants.py);
+* with a host enabled, or a group less strict (variants.py);
+* with fewer members.
+
+Each has a cost: the part of an amount or of the members that is lost, or a fixed number for its kind. The
+cheapest that helps is the answer. Where none does, pairs are tried, as many as ``PAIRS_MAX``. When variants
+have cost as many steps as they may, the search is given up, and the answer says so. To try everything at once
+and then put things back, one after the other, finds a smallest set too, but one that no user would choose:
+which one it is depends on the order alone.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice, takewhile
 from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 
-from berth.model.explanations import Explanation, HostChecks, SmallestChange
-from berth.model.ids import ConsumerId, Row
+from berth.model.ids import Row
 from berth.model.rejections import (
     ConstraintStep,
     GroupNotFound,
     Rejection,
 )
-from berth.model.requests import UNSUFFIXED, RequestGroup
-from berth.model.scheduling import Plan, ScheduleRequest
+from berth.model.scheduling import (
+    UNSUFFIXED,
+    Change,
+    Explanation,
+    HostChecks,
+    Plan,
+    Remedy,
+    RequestGroup,
+    ScheduleRequest,
+    SmallestChange,
+)
 from berth.scheduler.candidates import HostCandidates
 from berth.scheduler.capacity.members import FitCount
 from berth.scheduler.constraints import ConstraintResult, count_steps, narrow_down
-from berth.scheduler.explain.checks import HostChecker
-from berth.scheduler.explain.smallest_change import find_smallest_change
-from berth.scheduler.explain.variants import Variant, Variants
+from berth.scheduler.explain.amounts import vary_amounts
+from berth.scheduler.explain.checks import NOBODY, HostChecker
+from berth.scheduler.explain.variants import (
+    STATES,
+    Variant,
+    Variants,
+    vary_constraints,
+    vary_hosts,
+    vary_rule,
+)
 from berth.scheduler.groups import group_of
 from berth.scheduler.hosts import find_unknown
-from berth.scheduler.options import SchedulerOptions
 from berth.scheduler.plan import plan
+from berth.scheduler.plugins import SchedulerOptions
 from berth.view import View
 
 HOSTS_EXPLAINED_MAX: Final = 20
 _HOSTS_ASKED_MAX: Final = 10
-_NOBODY: Final = ConsumerId("a new member")
+_OTHERS_TOLD_MAX: Final = 2
+_TOGETHER: Final = "together"
+
+PAIRS_MAX: Final = 40
+OTHERS_MAX: Final = 4
+_GAVE_UP: Final = "There are too many changes to try all of them."
+
+_Found = list[tuple[float, Remedy]]
 
 
 def explain(
@@ -67,7 +103,7 @@ def explain(
     refused = change = closest = None
     if fitting < variants.needed:
         refused = _find_refusal(view, checked, results)
-        change = find_smallest_change(variants, request, taken, counted)
+        change = _find_smallest_change(variants, request, taken, counted)
         host = change.best.host if change.best is not None else None
         closest = checked.at(host) if host is not None else None
     outcome = _Outcome(
@@ -98,7 +134,7 @@ def _count_by_plan(
     view: View, request: ScheduleRequest, options: SchedulerOptions, counted: FitCount
 ) -> FitCount:
     """What was counted is less than may fit: as many as a plan would place, if these are more."""
-    members = request.members or (_NOBODY,)
+    members = request.members or (NOBODY,)
     any_number = msgspec.structs.replace(request, members=members, at_least=1, alternates=0)
     found = plan(view, any_number, options, _First(), 0)
     if not isinstance(found, Plan) or len(found.placements) <= counted.members:
@@ -121,10 +157,6 @@ def _find_refusal(view: View, checked: HostChecker, results: list[ConstraintResu
         if refused is None:
             return None
     return refused
-
-
-_OTHERS_TOLD_MAX: Final = 2
-_TOGETHER: Final = "together"
 
 
 class _Outcome(NamedTuple):
@@ -232,3 +264,107 @@ def _closest(closest: HostChecks) -> Iterator[str]:
     if failed:
         said = " and ".join(f"asked {check.asked}, found {check.found}" for check in failed)
         yield f"Closest is {closest.host}: {said}."
+
+
+# -- the smallest change ----------------------------------------------------------------------------
+
+
+def _find_smallest_change(
+    variants: Variants, request: ScheduleRequest, steps: tuple[ConstraintStep, ...], fitting: FitCount
+) -> SmallestChange:
+    """The smallest change for a request that does not fit. ``steps`` are what removed its hosts; ``fitting``
+    is what fits without a change."""
+    plain = Variant(request)
+    found: _Found = []
+    dead: list[Variant] = []
+    for variant in _until_spent(variants, _vary(variants, plain)):
+        if not _helps(variants, variant, found) and not _is_amount(variant):
+            dead.append(variant)
+    found += _fewer_members(variants, plain, fitting)
+    if not found:
+        _try_pairs(variants, plain, sorted(dead, key=lambda variant: variant.cost), found)
+    remedies = _best_of_each_kind(found)
+    gave_up = variants.is_spent
+    if not remedies:
+        return SmallestChange(_nothing_helps(steps, gave_up), gave_up=gave_up)
+    best, others = remedies[0], remedies[1 : OTHERS_MAX + 1]
+    text = f"It would fit {best.text}."
+    if gave_up:
+        text += f" {_GAVE_UP}"
+    return SmallestChange(text, best, tuple(others), gave_up)
+
+
+def _until_spent(variants: Variants, changed: Iterator[Variant]) -> Iterator[Variant]:
+    return takewhile(lambda _: not variants.is_spent, changed)
+
+
+def _best_of_each_kind(found: _Found) -> list[Remedy]:
+    """Cheapest first. Of those that change the same things, only how much, one is enough."""
+    best: dict[frozenset[tuple[str, str]], Remedy] = {}
+    for _, remedy in sorted(found, key=lambda pair: pair[0]):
+        best.setdefault(frozenset((change.kind, change.subject) for change in remedy.changes), remedy)
+    return list(best.values())
+
+
+def _vary(variants: Variants, variant: Variant) -> Iterator[Variant]:
+    """The variants with one more change (or several amounts)."""
+    return chain(
+        vary_amounts(variants, variant),
+        vary_constraints(variants, variant),
+        vary_hosts(variants, variant),
+        vary_rule(variants, variant),
+    )
+
+
+def _helps(variants: Variants, variant: Variant, found: _Found) -> bool:
+    fits, rows = variants.fits(variant)
+    fitting = fits.among(rows)
+    if fitting.members < variants.needed:
+        return False
+    host = variants.first_host(variant, fits, rows)
+    found.append((variant.cost, Remedy(variant.changes, fitting.members, fitting.hosts, host)))
+    return True
+
+
+def _is_amount(variant: Variant) -> bool:
+    return variant.changes[-1].after is not None
+
+
+def _fewer_members(variants: Variants, variant: Variant, fitting: FitCount) -> _Found:
+    if not fitting.members:
+        return []
+    host = variants.first_host(variant, *variants.fits(variant))
+    text = f"with {fitting.members} member{'s' if fitting.members > 1 else ''} instead of {variants.needed}"
+    change = Change("fewer_members", "members", text, variants.needed, fitting.members)
+    return [(1 - fitting.members / variants.needed, Remedy((change,), fitting.members, fitting.hosts, host))]
+
+
+def _try_pairs(variants: Variants, plain: Variant, dead: list[Variant], found: _Found) -> None:
+    """Two changes of which neither helps alone."""
+    pairs = chain.from_iterable(_vary(variants, first) for first in dead)
+    seen: set[frozenset[str]] = set()
+    for pair in _until_spent(variants, chain(_less_on_closed_hosts(variants, plain), pairs)):
+        texts = frozenset(change.text for change in pair.changes)
+        if texts not in seen:
+            seen.add(texts)
+            _helps(variants, pair, found)
+        if len(seen) == PAIRS_MAX:
+            return
+
+
+def _less_on_closed_hosts(variants: Variants, variant: Variant) -> Iterator[Variant]:
+    """Other amounts that hosts could give which are disabled or down; and with them, which to open."""
+    for name in STATES:
+        if not variants.is_forced and name in variants.masks and not variants.masks[name].all():
+            for less in vary_amounts(variants, variant._replace(unasked=variant.unasked | {name})):
+                yield from vary_hosts(variants, less._replace(unasked=variant.unasked))
+
+
+def _nothing_helps(steps: tuple[ConstraintStep, ...], gave_up: bool) -> str:
+    worst = max(steps, key=lambda step: step.removed, default=None)
+    said = "No small change would make it fit"
+    if gave_up:
+        said = f"{_GAVE_UP} Of those that were tried, none would make it fit"
+    if worst is None or not worst.removed:
+        return f"{said}."
+    return f"{said}. Most hosts are removed by {worst.constraint} ({worst.asked}): {worst.removed}."

@@ -7,12 +7,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 
-from berth.model.explanations import Change
 from berth.model.groups import Group, Policy
 from berth.model.ids import AggregateId, Row
 from berth.model.rejections import Rejection
-from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
-from berth.model.scheduling import ScheduleRequest
+from berth.model.scheduling import UNSUFFIXED, CandidatesRequest, Change, RequestGroup, ScheduleRequest
 from berth.scheduler.capacity.members import (
     FitCount,
     FitCounter,
@@ -21,12 +19,10 @@ from berth.scheduler.capacity.members import (
     limit_to_one_each,
     resolve_ask,
 )
-from berth.scheduler.capacity.rooms import HostRows
-from berth.scheduler.capacity.trees import TreeEffort
+from berth.scheduler.capacity.rooms import HostRows, TreeEffort
 from berth.scheduler.constraints import forced_host
 from berth.scheduler.groups import group_of
-from berth.scheduler.options import SchedulerOptions
-from berth.scheduler.plugins import name_of
+from berth.scheduler.plugins import SchedulerOptions, name_of
 from berth.view import Mask, View
 
 _TREES_TRIED_MAX: Final = 200

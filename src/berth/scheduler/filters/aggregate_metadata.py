@@ -1,7 +1,7 @@
 """Hosts in aggregates that say what the request wants: each key with its value, by one aggregate or another.
 
 As in Nova, a value in an aggregate's metadata may be a list with commas, of which one is enough; and what is
-wanted may be a comparison (``scheduler/comparison.py``).
+wanted may be a comparison (``scheduler/hosts.py``).
 """
 
 from functools import partial
@@ -9,8 +9,7 @@ from functools import partial
 import numpy as np
 
 from berth.model.scheduling import ScheduleRequest
-from berth.scheduler.comparison import is_met
-from berth.scheduler.hosts import hosts_with_metadata, metadata_values
+from berth.scheduler.hosts import hosts_with_metadata, meets_comparison, metadata_values
 from berth.view import Mask, ProviderRecord, View
 
 FOLLOWS_CLAIMS = False
@@ -24,7 +23,7 @@ def describe_request(view: View, request: ScheduleRequest) -> str | None:
 def passing_hosts(view: View, request: ScheduleRequest) -> Mask:
     mask = np.ones(view.row_end, np.bool_)
     for key, wanted in request.metadata:
-        mask &= hosts_with_metadata(view, (key,), partial(is_met, wanted))
+        mask &= hosts_with_metadata(view, (key,), partial(meets_comparison, wanted))
     return mask
 
 

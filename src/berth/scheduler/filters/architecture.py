@@ -7,7 +7,7 @@ from typing import Final
 
 from berth.model.scheduling import ScheduleRequest
 from berth.scheduler.spec_table import ARCHITECTURES
-from berth.search.masks import any_of
+from berth.search.providers import any_of
 from berth.view import Mask, ProviderRecord, View
 
 FOLLOWS_CLAIMS = False

@@ -1,7 +1,7 @@
 """Hosts that are not disabled: neither by an operator here, nor by Nova with the trait it uses for that."""
 
+from berth.model.placement import STATUS_DISABLED
 from berth.model.scheduling import ScheduleRequest
-from berth.model.vocabulary import STATUS_DISABLED
 from berth.view import Mask, ProviderRecord, View
 
 FOLLOWS_CLAIMS = False

@@ -18,7 +18,7 @@ from berth.model.groups import HOST
 from berth.model.ids import AggregateId, ConsumerId
 from berth.model.scheduling import ScheduleRequest
 from berth.scheduler.groups import group_of, stands_for
-from berth.search.masks import any_of
+from berth.search.providers import any_of
 from berth.view import Mask, ProviderRecord, View
 from berth.view.groups import Domain, GroupRecord
 

@@ -6,7 +6,7 @@ from typing import Final
 from berth.model.placement import ZONE
 from berth.model.scheduling import ScheduleRequest
 from berth.scheduler.hosts import aggregate_names, hosts_in_aggregate
-from berth.search.masks import any_of
+from berth.search.providers import any_of
 from berth.view import Mask, ProviderRecord, View
 
 FOLLOWS_CLAIMS = False

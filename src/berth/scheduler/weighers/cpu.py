@@ -2,7 +2,7 @@
 With a negative multiplier the fullest come first, so that members pack."""
 
 from berth.model.scheduling import ScheduleRequest
-from berth.scheduler.free_resources import free_of_classes
+from berth.scheduler.hosts import free_of_classes
 from berth.scheduler.plugins import Rows, Weights
 from berth.view import View
 

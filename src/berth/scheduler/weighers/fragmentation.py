@@ -7,7 +7,7 @@ of each class then, in members, is stranded: processors without memory, or half 
 import numpy as np
 
 from berth.model.scheduling import ScheduleRequest
-from berth.scheduler.free_resources import free_of_class, sum_amounts
+from berth.scheduler.hosts import free_of_class, sum_amounts
 from berth.scheduler.plugins import Rows, Weights
 from berth.view import View
 

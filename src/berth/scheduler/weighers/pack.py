@@ -4,7 +4,7 @@ members of the same size, so that classes count alike, whatever their units."""
 import numpy as np
 
 from berth.model.scheduling import ScheduleRequest
-from berth.scheduler.free_resources import free_of_class, sum_amounts
+from berth.scheduler.hosts import free_of_class, sum_amounts
 from berth.scheduler.plugins import Rows, Weights
 from berth.view import View
 

@@ -10,7 +10,12 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from berth.api.compute.servers.create import find_usable_flavor, find_usable_image, require_host, require_zone
+from berth.api.compute.servers.create import (
+    find_host_name,
+    find_missing_zone,
+    find_usable_flavor,
+    find_usable_image,
+)
 from berth.api.compute.servers.fields import (
     BuildBody,
     HostName,
@@ -19,20 +24,21 @@ from berth.api.compute.servers.fields import (
     Ref,
     ServerBody,
     Text,
-    check_metadata,
+    check_name,
+    find_excess,
     refuse_fields,
 )
-from berth.api.compute.servers.show import find_server, find_unlocked, show_details
+from berth.api.compute.servers.show import find_server, find_unlocked, get_server, show_details
 from berth.api.compute.servers.update import rename_server, replace_server, submit_delete
 from berth.api.compute.versions import require_since
+from berth.api.kernel.access import is_no_place, no_place
 from berth.api.kernel.call import Call, json
-from berth.api.kernel.disclosure import is_no_place, no_place
 from berth.api.kernel.http import Response
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import why_no_place
 from berth.api.kernel.router import Route
 from berth.model.commands import Enact
-from berth.model.rejections import Rejection
+from berth.model.rejections import Forbidden, Rejection, ServerNotOffloaded
 from berth.model.servers import Server
 from berth.sagas import (
     confirm,
@@ -140,8 +146,8 @@ async def _start_and_answer(call: Call, begin: Begin, answer: Callable[[View], R
     id, context = call.params[0], call.context()
 
     def propose(view: View, now_s: int) -> Enact | Rejection:
-        find_unlocked(call, view, id)
-        return begin(view, now_s, context, id)
+        server = find_unlocked(call, view, id)
+        return server if isinstance(server, Rejection) else begin(view, now_s, context, id)
 
     outcome = await call.try_submit(propose, answer)
     if isinstance(outcome, Rejection):
@@ -159,7 +165,8 @@ async def _resize(call: Call, raw: msgspec.Raw) -> Response:
     refuse_fields("resize", body)
 
     def begin(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
-        return resize.propose(view, now_s, context, id, find_usable_flavor(call, view, body.flavor_ref))
+        flavor = find_usable_flavor(call, view, body.flavor_ref)
+        return flavor if isinstance(flavor, Rejection) else resize.propose(view, now_s, context, id, flavor)
 
     return await _start(call, begin)
 
@@ -171,7 +178,8 @@ async def _migrate(call: Call, raw: msgspec.Raw) -> Response:
         call.require("os_compute_api:os-migrate-server:migrate:host")
 
     def begin(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
-        return migrate.propose(view, now_s, context, id, _find_host_name(view, body.host))
+        host = find_host_name(view, body.host)
+        return host if isinstance(host, Rejection) else migrate.propose(view, now_s, context, id, host)
 
     return await _start(call, begin)
 
@@ -192,7 +200,8 @@ async def _live_migrate(call: Call, raw: msgspec.Raw) -> Response:
     refuse_fields("os-migrateLive", body, block_migration=(False,) if call.version < 25 else ())
 
     def begin(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
-        return live_migrate.propose(view, now_s, context, id, _find_host_name(view, body.host))
+        host = find_host_name(view, body.host)
+        return host if isinstance(host, Rejection) else live_migrate.propose(view, now_s, context, id, host)
 
     return await _start(call, begin)
 
@@ -202,13 +211,10 @@ async def _evacuate(call: Call, raw: msgspec.Raw) -> Response:
     refuse_fields("evacuate", body)
 
     def begin(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
-        return evacuate.propose(view, now_s, context, id, _find_host_name(view, body.host))
+        host = find_host_name(view, body.host)
+        return host if isinstance(host, Rejection) else evacuate.propose(view, now_s, context, id, host)
 
     return await _start(call, begin, 200)
-
-
-def _find_host_name(view: View, named: str | msgspec.UnsetType | None) -> str | None:
-    return require_host(view, named) if isinstance(named, str) else None
 
 
 # -- where it is --------------------------------------------------------------------------------
@@ -218,22 +224,26 @@ async def _rebuild(call: Call, raw: msgspec.Raw) -> Response:
     body = _decode_action(raw, Rebuild)
     require_since(call, body, {"description": 19, "key_name": 54})
     refuse_fields("rebuild", body)
+    check_name(body.name)
+    if not isinstance(body.metadata, UnsetType):
+        call.accept(find_excess(body.metadata))
 
     def change_server(server: Server) -> Server:
         server = rename_server(server, body.name, body.description)
-        if not isinstance(body.metadata, msgspec.UnsetType):
-            metadata = check_metadata(body.metadata)
-            server = msgspec.structs.replace(server, metadata=metadata)
+        if not isinstance(body.metadata, UnsetType):
+            server = msgspec.structs.replace(server, metadata=body.metadata)
         if body.key_name is None:
             server = msgspec.structs.replace(server, key_name=None)
         return server
 
     def begin(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
         image = find_usable_image(call, view, body.image_ref)
+        if isinstance(image, Rejection):
+            return image
         return rebuild.propose(view, now_s, context, id, image, change_server)
 
     def answer(view: View) -> Response:
-        return json({"server": show_details(call, view, find_server(call, view, call.params[0]))}, 202)
+        return json({"server": show_details(call, view, get_server(call, view, call.params[0]))}, 202)
 
     return await _start_and_answer(call, begin, answer)
 
@@ -260,16 +270,16 @@ async def _unshelve(call: Call, raw: msgspec.Raw) -> Response:
         raise Problem(400, "Invalid input: an availability_zone of null needs microversion 2.91 or later.")
 
     def begin(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
-        server = find_server(call, view, id)
-        if server.state == "shelved" and body != Unshelve():
-            raise Problem(
-                409,
-                f"Instance {id} is shelved and not offloaded: it is still on its host. Unshelve it without a "
-                "host or an availability zone, or offload it first.",
-            )
-        if isinstance(zone, str):
-            require_zone(view, zone)
-        return unshelve.propose(view, now_s, context, id, zone=zone, host=_find_host_name(view, body.host))
+        server = view.records.get(Server, id)
+        if server is not None and server.state == "shelved" and body != Unshelve():
+            return ServerNotOffloaded(id)
+        missing = find_missing_zone(view, zone)
+        if missing is not None:
+            return missing
+        host = find_host_name(view, body.host)
+        if isinstance(host, Rejection):
+            return host
+        return unshelve.propose(view, now_s, context, id, zone=zone, host=host)
 
     return await _start(call, begin)
 
@@ -286,8 +296,10 @@ async def _lock(call: Call, raw: msgspec.Raw) -> Response:
     require_since(call, body, {"locked_reason": 73})
     reason = body.locked_reason if isinstance(body.locked_reason, str) else None
 
-    def propose(view: View, now_s: int) -> Enact:
+    def propose(view: View, now_s: int) -> Enact | Rejection:
         server = find_server(call, view, call.params[0])
+        if isinstance(server, Rejection):
+            return server
         locker = _read_locker(call, server)
         if server.is_locked and locker == "owner":
             # The first lock stays, with its reason.
@@ -302,10 +314,13 @@ async def _lock(call: Call, raw: msgspec.Raw) -> Response:
 
 
 async def _unlock(call: Call, raw: msgspec.Raw) -> Response:
-    def propose(view: View, now_s: int) -> Enact:
+    def propose(view: View, now_s: int) -> Enact | Rejection:
         server = find_server(call, view, call.params[0])
-        if server.is_locked and (server.locked_by or "owner") != _read_locker(call, server):
-            call.require("os_compute_api:os-lock-server:unlock:unlock_override", server.project)
+        if isinstance(server, Rejection):
+            return server
+        is_of_another = server.is_locked and (server.locked_by or "owner") != _read_locker(call, server)
+        if is_of_another and not call.allows(_UNLOCK_OVERRIDE, server.project):
+            return Forbidden(_UNLOCK_OVERRIDE)
         return replace_server(
             view,
             msgspec.structs.replace(server, is_locked=False, locked_by=None, locked_reason=None),
@@ -313,6 +328,9 @@ async def _unlock(call: Call, raw: msgspec.Raw) -> Response:
         )
 
     return await call.submit(propose, lambda _: Response(202))
+
+
+_UNLOCK_OVERRIDE: Final = "os_compute_api:os-lock-server:unlock:unlock_override"
 
 
 def _read_locker(call: Call, server: Server) -> Literal["owner", "admin"]:

@@ -17,24 +17,34 @@ from berth.api.compute.servers.fields import (
     Name,
     Ref,
     Text,
-    check_metadata,
     check_name,
+    find_excess,
     list_plain_disks,
     read_hints,
     refuse_fields,
 )
 from berth.api.compute.servers.show import make_reservation_id
 from berth.api.compute.versions import make_base_url, make_links, require_since
+from berth.api.kernel.access import is_no_place
 from berth.api.kernel.auth.rules import REQUESTED_DESTINATION
 from berth.api.kernel.call import Call, json
-from berth.api.kernel.disclosure import is_no_place
 from berth.api.kernel.http import Response
 from berth.api.kernel.problem import Problem
-from berth.api.kernel.rejections import nova_problem, why_no_place
+from berth.api.kernel.rejections import why_no_place
 from berth.api.kernel.router import Route
 from berth.model.commands import Enact
 from berth.model.ids import ConsumerId, GroupId
-from berth.model.rejections import HostUnknown, Rejection, SpecInvalid, UnknownConsumer
+from berth.model.rejections import (
+    BuildSourceNotFound,
+    BuildSourceUnusable,
+    FlavorTooSmall,
+    HintedGroupNotFound,
+    HostUnknown,
+    ImageNotActive,
+    Rejection,
+    UnknownConsumer,
+    ZoneNotFound,
+)
 from berth.model.servers import Flavor, Image, Server, ServerHints
 from berth.sagas import create
 from berth.scheduler.filters.zone import KIND as ZONE
@@ -110,18 +120,24 @@ async def create_server(call: Call) -> Response:
     refuse_fields("create", asked, block_device_mapping_v2=list_plain_disks(asked.image_ref))
     at_least, at_most = _read_counts(asked)
     where = _read_place(call, asked)
-    names = _number_names(check_name(asked.name), at_most)
+    check_name(asked.name)
+    call.accept(find_excess(asked.metadata))
+    names = _number_names(asked.name, at_most)
     ids = [call.services.ids.uuid() for _ in names]
     context = call.context()
 
-    def make_servers(view: View) -> tuple[Server, ...]:
+    def make_servers(view: View) -> tuple[Server, ...] | Rejection:
         first = _describe_server(call, view, asked, hints, where)
+        if isinstance(first, Rejection):
+            return first
         return tuple(
             msgspec.structs.replace(first, id=id, name=name) for id, name in zip(ids, names, strict=True)
         )
 
     def propose(view: View, now_s: int) -> Enact | Rejection:
         made = make_servers(view)
+        if isinstance(made, Rejection):
+            return made
         return create.propose(
             view, now_s, context, made, at_least, host=where.host, is_forced=where.is_forced
         )
@@ -131,12 +147,14 @@ async def create_server(call: Call) -> Response:
         if not is_no_place(outcome):
             raise call.problem_of(outcome)
         why = why_no_place(outcome)
-        await call.submit(
-            lambda view, now_s: create.record_unplaced(
-                view, now_s, context, make_servers(view)[:at_least], why
-            ),
-            lambda _: None,
-        )
+
+        def record(view: View, now_s: int) -> Enact | Rejection:
+            made = make_servers(view)
+            if isinstance(made, Rejection):
+                return made
+            return create.record_unplaced(view, now_s, context, made[:at_least], why)
+
+        await call.submit(record, lambda _: None)
     return _respond(call, asked, ids[0])
 
 
@@ -201,18 +219,20 @@ def _read_zone(text: str) -> tuple[str | None, str | None]:
     return zone or None, next(iter(hosts), None)
 
 
-def require_zone(view: View, zone: str) -> None:
+def find_missing_zone(view: View, zone: str | UnsetType | None) -> ZoneNotFound | None:
+    """The zone that a request names, if there is none."""
+    if not isinstance(zone, str) or zone == NO_ZONE:
+        return None
     labels = view.groups.labels
-    if zone != NO_ZONE and all(labels[id].name != zone for id in view.groups.of_kind(ZONE)):
-        raise Problem(400, f"The requested availability zone {zone} is not available: it does not exist.")
+    return None if any(labels[id].name == zone for id in view.groups.of_kind(ZONE)) else ZoneNotFound(zone)
 
 
-def require_host(view: View, name: str) -> str:
-    """The name of a host, given by its name or its uuid."""
-    host = find_host(view, name)
-    if host is None:
-        raise nova_problem(HostUnknown(name))
-    return host.name
+def find_host_name(view: View, named: str | UnsetType | None) -> str | HostUnknown | None:
+    """The name of the host that a request names by its name or its uuid, if it names one."""
+    if not isinstance(named, str):
+        return None
+    host = find_host(view, named)
+    return HostUnknown(named) if host is None else host.name
 
 
 # -- what it is to be ---------------------------------------------------------------------------
@@ -220,16 +240,29 @@ def require_host(view: View, name: str) -> str:
 
 def _describe_server(
     call: Call, view: View, asked: NewServer, hints: NewServerHints, where: _RequestedPlace
-) -> Server:
-    """The server that is asked for. Problem if something is wrong with the request."""
+) -> Server | Rejection:
+    """The server that is asked for, if it can be built from what the request names."""
     flavor = find_usable_flavor(call, view, asked.flavor_ref)
+    if isinstance(flavor, Rejection):
+        return flavor
     image = find_usable_image(call, view, asked.image_ref) if asked.image_ref else None
-    if image is not None:
-        _require_room(flavor, image)
-    if where.zone is not None:
-        require_zone(view, where.zone)
-    if where.host is not None:
-        require_host(view, where.host)
+    if isinstance(image, Rejection):
+        return image
+    properties = {} if image is None else keep_properties(image.properties)
+    if isinstance(properties, Rejection):
+        return properties
+    group = _find_group(call, view, hints.group)
+    if isinstance(group, Rejection):
+        return group
+    wrong = (
+        (None if image is None else _find_shortage(flavor, image))
+        or find_missing_zone(view, where.zone)
+        or _find_missing_host(view, where.host)
+        or _find_unknown(call, view, "same_host", hints.same_host)
+        or _find_unknown(call, view, "different_host", hints.different_host)
+    )
+    if wrong is not None:
+        return wrong
     return Server(
         id="",
         name=asked.name,
@@ -237,91 +270,78 @@ def _describe_server(
         user=call.user,
         flavor=flavor,
         image=None if image is None else image.id,
-        image_properties={} if image is None else _read_properties(image),
+        image_properties=properties,
         zone=where.zone,
-        group=_find_group(call, view, hints.group),
-        hints=ServerHints(
-            _find_hinted(call, view, "same_host", hints.same_host),
-            _find_hinted(call, view, "different_host", hints.different_host),
-        ),
-        metadata=check_metadata(asked.metadata),
+        group=group,
+        hints=ServerHints(_list_ids(hints.same_host), _list_ids(hints.different_host)),
+        metadata=asked.metadata,
         description=asked.description if isinstance(asked.description, str) else None,
     )
 
 
-def _read_properties(image: Image) -> dict[str, str]:
-    kept = keep_properties(image.properties)
-    if isinstance(kept, SpecInvalid):
-        raise nova_problem(kept)
-    return kept
+def _find_missing_host(view: View, named: str | None) -> HostUnknown | None:
+    host = find_host_name(view, named)
+    return host if isinstance(host, HostUnknown) else None
 
 
-def _find_group(call: Call, view: View, named: str | None) -> str | None:
+def _find_group(call: Call, view: View, named: str | None) -> str | HintedGroupNotFound | None:
     if named is None:
         return None
     record = view.groups.records.get(GroupId(named.lower()))
     if record is None or not call.access.sees(record.group.project):
-        raise Problem(400, f"The hint group names {named}, which is not a server group.")
+        return HintedGroupNotFound(named)
     return record.id
 
 
-def _find_hinted(call: Call, view: View, hint: str, named: str | list[str]) -> tuple[str, ...]:
-    """The servers that a hint names. A server that the caller cannot see is refused like one that does not
-    exist: a hint must not tell where it is."""
-    ids = tuple(id.lower() for id in ([named] if isinstance(named, str) else named))
-    for id in ids if not call.is_admin else ():
+def _find_unknown(call: Call, view: View, hint: str, named: str | list[str]) -> UnknownConsumer | None:
+    """The first server of a hint that the caller cannot see. It is refused like one that does not exist: a
+    hint must not tell where it is."""
+    for id in _list_ids(named) if not call.is_admin else ():
         server = view.records.get(Server, id)
         if server is None or not call.access.sees(server.project):
-            raise nova_problem(UnknownConsumer(hint, ConsumerId(id)))
-    return ids
+            return UnknownConsumer(hint, ConsumerId(id))
+    return None
+
+
+def _list_ids(named: str | list[str]) -> tuple[str, ...]:
+    return tuple(id.lower() for id in ([named] if isinstance(named, str) else named))
 
 
 # -- flavors and images that a request names ----------------------------------------------------
 
 
-def find_usable_flavor(call: Call, view: View, ref: str | int) -> Flavor:
+def find_usable_flavor(call: Call, view: View, ref: str | int) -> Flavor | Rejection:
     """The flavor that a request names, by its id or a URL that ends in it. A server keeps a copy of it,
     without the projects that may use it."""
     id = _read_id(str(ref))
     flavor = view.records.get(Flavor, id)
     if flavor is None or not call.access.may_use_flavor(flavor):
-        raise Problem(400, f"Flavor {id} could not be found.")
-    _refuse_specs(f"Flavor {id}", wrong_extra_spec(flavor.extra_specs))
+        return BuildSourceNotFound("Flavor", id)
+    wrong = wrong_extra_spec(flavor.extra_specs)
+    if wrong is not None:
+        return BuildSourceUnusable("Flavor", id, wrong)
     return msgspec.structs.replace(flavor, projects=())
 
 
-def find_usable_image(call: Call, view: View, ref: str) -> Image:
+def find_usable_image(call: Call, view: View, ref: str) -> Image | Rejection:
     """The image that a request names, if a server can be made from it."""
     id = _read_id(ref)
     image = view.records.get(Image, id)
     if image is None or not call.access.may_use_image(image):
-        raise Problem(400, f"Image {id} could not be found.")
+        return BuildSourceNotFound("Image", id)
     if image.status != "active":
-        raise Problem(400, f"Image {id} is {image.status}: it must be active.")
-    _refuse_specs(f"Image {id}", wrong_image_property(image.properties))
-    return image
+        return ImageNotActive(id, image.status)
+    wrong = wrong_image_property(image.properties)
+    return image if wrong is None else BuildSourceUnusable("Image", id, wrong)
 
 
-def _refuse_specs(what: str, wrong: SpecInvalid | None) -> None:
-    """Refuse a flavor or image that has a key which has been refused since it was made."""
-    if wrong is not None:
-        raise Problem(400, f"{what} cannot be used: {nova_problem(wrong).text}")
-
-
-def _require_room(flavor: Flavor, image: Image) -> None:
-    """Refuse a flavor that an image says is too small for it. A disk of 0 is as large as the image."""
+def _find_shortage(flavor: Flavor, image: Image) -> FlavorTooSmall | None:
+    """Of what a flavor has less than the image says it needs. A disk of 0 is as large as the image."""
     if flavor.memory_mb < image.min_memory_mb:
-        raise Problem(
-            400,
-            f"Flavor {flavor.id} has {flavor.memory_mb} MB of memory, and image {image.id} needs at least "
-            f"{image.min_memory_mb}: choose a larger flavor.",
-        )
+        return FlavorTooSmall(flavor.id, image.id, "memory", flavor.memory_mb, image.min_memory_mb)
     if flavor.disk_gb and flavor.disk_gb < image.min_disk_gb:
-        raise Problem(
-            400,
-            f"Flavor {flavor.id} has a disk of {flavor.disk_gb} GB, and image {image.id} needs at least "
-            f"{image.min_disk_gb}: choose a larger flavor.",
-        )
+        return FlavorTooSmall(flavor.id, image.id, "disk", flavor.disk_gb, image.min_disk_gb)
+    return None
 
 
 def _read_id(ref: str) -> str:

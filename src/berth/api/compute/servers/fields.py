@@ -8,9 +8,10 @@ them is refused: a server that is ACTIVE has what was asked for. What clients se
 from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, UnsetType
 
 from berth.api.kernel.problem import Problem
+from berth.model.rejections import MetadataTooLarge
 from berth.scheduler.spec_table import Fate, count_bytes
 
 DISK_CONFIG: Final = "MANUAL"
@@ -221,20 +222,16 @@ class BuildBody(ServerBody, kw_only=True, frozen=True):
     trusted_image_certificates: Any = None
 
 
-def check_name(name: str) -> str:
-    """The name, if people can read it: printable, without blanks around it."""
-    if name != name.strip() or not name.isprintable():
+def check_name(name: str | UnsetType) -> None:
+    """Refuse a name that people cannot read: it is printable, without blanks around it."""
+    if isinstance(name, str) and (name != name.strip() or not name.isprintable()):
         raise Problem(
             400,
             f"Invalid input: name is {name!r}; it must be printable, without blanks at its beginning or end.",
         )
-    return name
 
 
-def check_metadata(metadata: dict[str, str]) -> dict[str, str]:
+def find_excess(metadata: dict[str, str]) -> MetadataTooLarge | None:
+    """Whether there is more metadata than a server may have."""
     size = count_bytes(metadata)
-    if size > METADATA_BYTES_MAX:
-        raise Problem(
-            403, f"The metadata of a server has {METADATA_BYTES_MAX} bytes at most, and this would be {size}."
-        )
-    return metadata
+    return None if size <= METADATA_BYTES_MAX else MetadataTooLarge(size, METADATA_BYTES_MAX)

@@ -15,15 +15,16 @@ from typing import Any, Final
 
 from berth.api.compute.servers.fields import DISK_CONFIG
 from berth.api.compute.versions import make_links
+from berth.api.kernel.access import make_host_id, show_failure
 from berth.api.kernel.call import Call, json
-from berth.api.kernel.disclosure import make_host_id, show_failure
 from berth.api.kernel.http import Response
 from berth.api.kernel.paging import Key, page_newest, read_flag, read_query, refuse_marker
-from berth.api.kernel.problem import Problem, not_found
+from berth.api.kernel.problem import Problem
 from berth.api.kernel.router import Route
 from berth.api.kernel.times import parse_time, show_plain_time, show_time
 from berth.model.ids import ConsumerId, ProviderId
 from berth.model.placement import HEALTHY
+from berth.model.rejections import Rejection, ServerLocked, ServerNotFound
 from berth.model.servers import Action, Server, status_of
 from berth.scheduler.filters.zone import KIND as ZONE
 from berth.scheduler.filters.zone import NO_ZONE
@@ -34,24 +35,28 @@ from berth.view import View
 async def show_server(call: Call) -> Response:
     id = call.params[0]
     return json(
-        await call.read(lambda view: {"server": show_details(call, view, find_server(call, view, id))})
+        await call.read(lambda view: {"server": show_details(call, view, get_server(call, view, id))})
     )
 
 
-def find_server(call: Call, view: View, id: str) -> Server:
+def get_server(call: Call, view: View, id: str) -> Server:
+    """The server, for a read. Problem if the caller cannot see it."""
+    return call.accept(find_server(call, view, id))
+
+
+def find_server(call: Call, view: View, id: str) -> Server | Rejection:
     """The server, if the caller can see it."""
     server = view.records.get(Server, id)
     if server is None or not call.access.sees(server.project):
-        raise not_found("Instance", id)
-    call.require_of(server.project)
-    return server
+        return ServerNotFound(id)
+    return call.find_forbidden(server.project) or server
 
 
-def find_unlocked(call: Call, view: View, id: str) -> Server:
+def find_unlocked(call: Call, view: View, id: str) -> Server | Rejection:
     """The server, if the caller may change it."""
     server = find_server(call, view, id)
-    if server.is_locked and not call.is_admin:
-        raise Problem(409, f"Instance {id} is locked: unlock it first.")
+    if isinstance(server, Server) and server.is_locked and not call.is_admin:
+        return ServerLocked(id)
     return server
 
 

@@ -14,11 +14,11 @@ from berth.api.compute.servers.fields import (
     Name,
     ServerBody,
     Text,
-    check_metadata,
     check_name,
+    find_excess,
     refuse_fields,
 )
-from berth.api.compute.servers.show import find_server, find_unlocked, show_details
+from berth.api.compute.servers.show import find_server, find_unlocked, get_server, show_details
 from berth.api.compute.versions import require_since
 from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
@@ -26,7 +26,7 @@ from berth.api.kernel.problem import Problem
 from berth.api.kernel.router import Route
 from berth.ledger import replace_record
 from berth.model.commands import Enact
-from berth.model.rejections import Rejection, ServerBusy
+from berth.model.rejections import MetadataItemNotFound, Rejection, ServerBusy
 from berth.model.servers import Server
 from berth.sagas import delete
 from berth.view import View
@@ -59,14 +59,16 @@ async def update_server(call: Call) -> Response:
     asked = call.decode(ChangedServerBody).server
     require_since(call, asked, {"description": 19})
     refuse_fields("update", asked)
+    check_name(asked.name)
 
-    def propose(view: View, now_s: int) -> Enact:
-        return replace_server(
-            view, rename_server(find_server(call, view, id), asked.name, asked.description), now_s
-        )
+    def propose(view: View, now_s: int) -> Enact | Rejection:
+        server = find_server(call, view, id)
+        if isinstance(server, Rejection):
+            return server
+        return replace_server(view, rename_server(server, asked.name, asked.description), now_s)
 
     return await call.submit(
-        propose, lambda view: json({"server": show_details(call, view, find_server(call, view, id))})
+        propose, lambda view: json({"server": show_details(call, view, get_server(call, view, id))})
     )
 
 
@@ -75,7 +77,7 @@ def rename_server(
 ) -> Server:
     """The server with the name and the description that are given."""
     if isinstance(name, str):
-        server = msgspec.structs.replace(server, name=check_name(name))
+        server = msgspec.structs.replace(server, name=name)
     if not isinstance(description, msgspec.UnsetType):
         server = msgspec.structs.replace(server, description=description)
     return server
@@ -89,7 +91,9 @@ async def submit_delete(call: Call, *, is_forced: bool, status: int) -> Response
     id, context = call.params[0], call.context()
 
     def propose(view: View, now_s: int) -> Enact | Rejection:
-        find_unlocked(call, view, id)
+        server = find_unlocked(call, view, id)
+        if isinstance(server, Rejection):
+            return server
         return delete.propose(view, now_s, context, id, is_forced=is_forced)
 
     outcome = await call.try_submit(propose, lambda _: Response(status))
@@ -130,7 +134,7 @@ async def show_metadata_item(call: Call) -> Response:
     key = call.params[1]
     metadata = await _read_metadata(call)
     if key not in metadata:
-        raise _refuse_item(key)
+        raise call.problem_of(MetadataItemNotFound(key))
     return json({"meta": {key: metadata[key]}})
 
 
@@ -146,9 +150,9 @@ async def set_metadata_item(call: Call) -> Response:
 async def delete_metadata_item(call: Call) -> Response:
     key = call.params[1]
 
-    def remove(before: _Items) -> _Items:
+    def remove(before: _Items) -> _Items | Rejection:
         if key not in before:
-            raise _refuse_item(key)
+            return MetadataItemNotFound(key)
         return {name: value for name, value in before.items() if name != key}
 
     await _change_metadata(call, remove)
@@ -156,23 +160,26 @@ async def delete_metadata_item(call: Call) -> Response:
 
 
 async def _read_metadata(call: Call) -> _Items:
-    return await call.read(lambda view: find_server(call, view, call.params[0]).metadata)
+    return await call.read(lambda view: get_server(call, view, call.params[0]).metadata)
 
 
-async def _change_metadata(call: Call, change: Callable[[_Items], _Items]) -> _Items:
+async def _change_metadata(call: Call, change: Callable[[_Items], _Items | Rejection]) -> _Items:
     id = call.params[0]
 
-    def propose(view: View, now_s: int) -> Enact:
+    def propose(view: View, now_s: int) -> Enact | Rejection:
         server = find_unlocked(call, view, id)
-        metadata = check_metadata(change(server.metadata))
+        if isinstance(server, Rejection):
+            return server
+        metadata = change(server.metadata)
+        if isinstance(metadata, Rejection):
+            return metadata
+        too_large = find_excess(metadata)
+        if too_large is not None:
+            return too_large
         command = replace_server(view, msgspec.structs.replace(server, metadata=metadata), now_s)
         return msgspec.structs.replace(command, quotas=call.quotas)
 
-    return await call.submit(propose, lambda view: find_server(call, view, id).metadata)
-
-
-def _refuse_item(key: str) -> Problem:
-    return Problem(404, f"Metadata item {key} was not found.")
+    return await call.submit(propose, lambda view: get_server(call, view, id).metadata)
 
 
 ROUTES: Final = (

@@ -1,5 +1,8 @@
-"""Who is calling: the value that every way of finding out comes to, and the seam between those ways."""
+"""Who is calling: the value that every way of finding out comes to, the seam between those ways, and the
+simplest of them.
+"""
 
+import functools
 from collections.abc import Mapping
 from typing import Final, Protocol
 
@@ -21,6 +24,7 @@ class Caller(msgspec.Struct, frozen=True):
 _IMPLIED: Final = ("admin", "manager", "member", "reader")
 
 
+@functools.lru_cache(maxsize=1024)
 def with_implied(roles: tuple[str, ...]) -> tuple[str, ...]:
     """The roles, and those that come with them, as a Keystone grants them: admin implies manager, manager
     implies member, member implies reader."""
@@ -45,3 +49,43 @@ class Authenticator(Protocol):
         AuthUnavailable if that cannot be found out at the moment; the engine's Unavailable if that is for
         want of the database.
         """
+
+
+# -- noauth --------------------------------------------------------------------------------------
+
+
+class NoAuth:
+    """Believes every token: for tests and for networks where everybody may do everything.
+
+    The token is ``USER`` or ``USER:PROJECT``. Headers that Keystone's middleware would set are believed too,
+    so that roles and scopes can be tried out without a Keystone. It refuses only a request without a token.
+    """
+
+    challenge: Final = None
+
+    async def identify(self, headers: Mapping[str, str], peer: str = "") -> Caller | None:
+        token = headers.get(TOKEN_HEADER)
+        if token is None:
+            return None
+        user, _, project = token.partition(":")
+        scope = headers.get("openstack-system-scope") or None
+        return Caller(user, _project(headers, project or user, scope), _roles(headers, user), scope)
+
+
+def _project(headers: Mapping[str, str], of_token: str, scope: str | None) -> str | None:
+    named = headers.get("x-project-id")
+    if named is not None:
+        return named
+    return of_token if scope is None else headers.get("x-tenant-id")
+
+
+def _roles(headers: Mapping[str, str], user: str) -> tuple[str, ...]:
+    named = headers.get("x-roles")
+    if named is not None:
+        return with_implied(tuple(role.strip() for role in named.split(",") if role.strip()))
+    return roles_of(user)
+
+
+def roles_of(user: str) -> tuple[str, ...]:
+    """Everybody is a member of its project, and ``admin`` an administrator."""
+    return with_implied(("admin",) if user == "admin" else ("member",))

@@ -7,12 +7,13 @@ A token that Keystone confirms is believed until it expires, at most ``cache_sec
 stays denied for a few seconds, so that a client in a loop does not become a load on Keystone. Keystone being
 down, slow or unwilling to talk to Berth is not the caller's fault: AuthUnavailable, which is never cached.
 Tokens are kept only as digests. Everything is bounded: threads, waiting questions, both caches. Who asks
-about many bad tokens does not keep others waiting: see ``waiting_room``.
+about many bad tokens does not keep others waiting: see ``WaitingRoom``.
 """
 
 import asyncio
 import hashlib
 import re
+from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
@@ -25,7 +26,6 @@ from keystoneauth1.session import Session, TCPKeepAliveAdapter
 from requests import Session as Connections
 
 from berth.api.kernel.auth.caller import TOKEN_HEADER, AuthUnavailable, Caller
-from berth.api.kernel.auth.waiting_room import RoomFull, WaitingRoom
 from berth.runtime.clock import Clock
 from berth.runtime.settings import Settings
 
@@ -42,6 +42,110 @@ _FORM: Final = re.compile(r"[A-Za-z0-9._~+/=-]{1,8192}")
 _SECOND_NS: Final = 1_000_000_000
 
 T = TypeVar("T")
+
+LANE_MAX: Final = 2048
+PEER_MAX: Final = 1024
+
+_KNOWN_TURNS: Final = 3
+"""So many places go to known peers before one goes to the others."""
+
+
+# -- who waits for an answer --------------------------------------------------------------------
+
+
+class RoomFull(Exception):
+    """No more can wait, of this peer or of its kind."""
+
+
+class WaitingRoom:
+    """Who is next, where more ask than can be served at once: a peer that floods it keeps no others out.
+
+    Those who wait are sorted by their peer (an address) into two lanes: peers that have shown a good token
+    lately, and all others. Of four places that become free, three go to the first lane, if anybody waits
+    there; within a lane peers take turns, and the questions of one peer keep their order. Each lane has a
+    bound, and so has each peer: a flood from one address fills that address's share and no more.
+
+    ``places``: how many may be inside at once. ``enter`` waits for a place, ``leave`` gives it on."""
+
+    def __init__(self, places: int) -> None:
+        self._free = places
+        self._known = _Lane()
+        self._others = _Lane()
+        self._turns = 0
+
+    async def enter(self, peer: str, *, is_known: bool) -> None:
+        """Wait for a place; RoomFull if there is not even one to wait."""
+        if self._free:
+            self._free -= 1
+            return
+        lane = self._known if is_known else self._others
+        called = lane.add(peer)
+        try:
+            await called
+        except asyncio.CancelledError:
+            if called.cancelled():
+                lane.remove(peer, called)
+            else:
+                # It was called in the same moment.
+                self.leave()
+            raise
+
+    def leave(self) -> None:
+        """Give the place to whoever is next."""
+        for lane in self._next_lanes():
+            called = lane.next()
+            if called is not None:
+                called.set_result(None)
+                return
+        self._free += 1
+
+    def _next_lanes(self) -> "tuple[_Lane, _Lane]":
+        self._turns += 1
+        if self._turns % (_KNOWN_TURNS + 1):
+            return self._known, self._others
+        return self._others, self._known
+
+
+class _Lane:
+    """Those who wait, by peer. The peer whose turn it is comes first."""
+
+    def __init__(self) -> None:
+        self._peers: dict[str, deque[asyncio.Future[None]]] = {}
+        self._waiting = 0
+
+    def add(self, peer: str) -> "asyncio.Future[None]":
+        waiting = self._peers.get(peer)
+        if self._waiting >= LANE_MAX or (waiting is not None and len(waiting) >= PEER_MAX):
+            raise RoomFull
+        if waiting is None:
+            waiting = self._peers[peer] = deque()
+        called = asyncio.get_running_loop().create_future()
+        waiting.append(called)
+        self._waiting += 1
+        return called
+
+    def next(self) -> "asyncio.Future[None] | None":
+        while self._peers:
+            peer = next(iter(self._peers))
+            waiting = self._peers.pop(peer)
+            called = waiting.popleft()
+            self._waiting -= 1
+            if waiting:
+                # Behind the other peers.
+                self._peers[peer] = waiting
+            if not called.done():
+                return called
+        return None
+
+    def remove(self, peer: str, called: "asyncio.Future[None]") -> None:
+        """One who has stopped waiting."""
+        waiting = self._peers.get(peer)
+        if waiting is None or called not in waiting:
+            return
+        waiting.remove(called)
+        self._waiting -= 1
+        if not waiting:
+            del self._peers[peer]
 
 
 # -- Keystone's answer, as far as it is read ----------------------------------------------------
