@@ -12,7 +12,7 @@ import functools
 import gc
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from berth.api.compute.api import ComputeApi
 from berth.api.identity.api import IdentityApi
@@ -45,6 +45,9 @@ from berth.runtime.turns import Turns
 from berth.scheduler.plugins import SchedulerOptions, scheduler_options
 
 _log = logging.getLogger(__name__)
+
+FOLLOW_S: Final = 0.5
+"""How often somebody who waits for news looks for what other processes have written."""
 
 
 def application(settings: Settings, turns: Turns | None = None, number: int = 1) -> "RegionServer":
@@ -228,6 +231,7 @@ def make_engine(
     turns: Turns | None = None,
     forks: Forks | None = None,
     calls: JournalCalls | None = None,
+    follow_every_s: float = FOLLOW_S,
 ) -> Engine:
     """The engine of a region's journal."""
     return Engine(
@@ -243,6 +247,7 @@ def make_engine(
         outage_seconds=settings.database_outage_seconds,
         forks=forks,
         calls=calls,
+        follow_every_s=follow_every_s,
     )
 
 

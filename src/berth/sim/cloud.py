@@ -52,7 +52,7 @@ REGION: Final = "region"
 _PATIENCE_S: Final = 600.0
 _LOOK_S: Final = 0.25
 _RESTART_S: Final = 2.0
-_FOLLOW_S: Final = 1.0
+_FOLLOW_S: Final = 4.0
 """How often a part looks for what others write into its journal, where nothing else tells it."""
 _ORIGIN: Final = Origin("req-sim", "sim", None, "sim")
 _HEADERS: Final = {"x-auth-token": "admin", "openstack-api-version": VERSION}
@@ -164,6 +164,7 @@ class RegionWorker(Part):
             observer,
             shared=self.cloud.settings.workers > 1,
             calls=SimCalls(database, process),
+            follow_every_s=_FOLLOW_S,
         )
 
 
