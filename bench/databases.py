@@ -75,7 +75,7 @@ class MariaDBStore:
     def copy(self, source: str, target: str) -> None:
         self.create(target)
         with statements.engine(self.server.admin_url).begin() as connection:
-            # Tables name each other; their order is nobody's business then.
+            # Tables refer to each other; without the checks their order does not matter.
             connection.exec_driver_sql("SET foreign_key_checks = 0")
             connection.exec_driver_sql(f"USE `{target}`")
             for (table,) in connection.exec_driver_sql(f"SHOW TABLES FROM `{source}`").all():

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from bench.measure import Measurement
+from bench.measurement import Measurement
 
 FOLDER: Final = Path(__file__).with_name("results")
 COMPARISON: Final = FOLDER / "results.json"

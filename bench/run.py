@@ -23,7 +23,7 @@ import uvloop
 from bench import databases, report, scheduling
 from bench.client import load, request_bytes
 from bench.fleets import providers
-from bench.measure import Measurement, check_fleet, measure
+from bench.measurement import Measurement, check_fleet, measure
 from bench.operations import constant
 from bench.sides import PROCESSES, Berth, EarlierBerth, Side, UpstreamSide
 from bench.workload import CandidateQuery, Claims, Flat, Fleet, Request, Workload, all_workloads
@@ -66,7 +66,7 @@ class Bench:
 
     @contextlib.contextmanager
     def copy(self, side: Side, database: str) -> Iterator[str]:
-        """A database to write to, which nobody will miss."""
+        """A scratch database to write to."""
         copied = self._new_name()
         side.store.copy(database, copied)
         yield copied
@@ -111,7 +111,7 @@ def describe(result: Measurement) -> str:
 async def client_ceiling_per_s() -> float:
     """How many answers a second the load client can take, from a server that does nothing."""
     with tempfile.TemporaryDirectory() as scratch:
-        command = [sys.executable, "-m", "bench.static"]
+        command = [sys.executable, "-m", "bench.static_server"]
         static = ServerProcess(lambda port: [*command, str(port)], Path(scratch, "static.log"))
         with running(static):
             clients = [constant(request_bytes("GET", "/allocation_candidates?resources=VCPU:1"))] * 16

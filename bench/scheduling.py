@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from bench.client import BenchConnection, Operation, request_bytes
 from bench.fleets import host_id
-from bench.measure import Measurement, measure_operations
+from bench.measurement import Measurement, measure_operations
 from bench.operations import AMOUNTS, OWNER, constant
 from tests.servers import HOST, ServerProcess
 

@@ -8,7 +8,7 @@ import pytest
 from bench.client import load
 from bench.fleets import providers
 from bench.journals import fleet_commands, write_journal
-from bench.measure import check_answers, check_fleet, claimed_count
+from bench.measurement import check_answers, check_fleet, claimed_count
 from bench.operations import Clients
 from bench.workload import Claims, Mixed, Smallest, Workload, all_workloads
 from berth.journal import SqliteAddress, open_journal

@@ -375,13 +375,13 @@ def test_nobody_else_reports_a_command_done(tmp_path: Path) -> None:
         async with asyncio.timeout(10):
             while not await cell.read(lambda view: view.records.count(SagaRun)):
                 await asyncio.sleep(0.01)
-        order = f"{(await cell.read(lambda view: list(view.records.all(SagaRun))))[0].id}"
+        run = f"{(await cell.read(lambda view: list(view.records.all(SagaRun))))[0].id}"
         for shown in (None, MADE_UP, host.id):
-            for id in (order, f"{order} 0", f"{order}/0/1"):
+            for id in (run, f"{run} 0", f"{run}/0/1"):
                 answer = await call(cloud, "cell1", "report", {"host": host.id, "order": id}, shown)
                 assert answer.status == 401, (shown, answer.body)
         # Under its own name a host settles nothing that was not given to it.
-        ours = await call(cloud, "cell1", "report", {"host": MADE_UP, "order": order})
+        ours = await call(cloud, "cell1", "report", {"host": MADE_UP, "order": run})
         assert (ours.status, ours.body) == (200, {"awaited": False})
         after = await cloud.at_rest(server.id)
         assert after is not None

@@ -341,7 +341,7 @@ def test_nothing_stops_an_operation_once_something_is_destroyed(
 
 
 async def _until_step(cloud: SimCloud, id: str, saga: str, step: int) -> None:
-    """Wait until the order of a server has come to a step."""
+    """Wait until the saga run of a server has come to a step."""
     async with asyncio.timeout(20):
         while True:
             runs = [run for run in await _runs(cloud) if (run.server, run.saga) == (id, saga)]

@@ -37,6 +37,7 @@ from berth.model.events import Event, Origin, inverse
 from berth.model.groups import Group, Policy
 from berth.model.ids import AggregateId, ConsumerId, GroupId
 from berth.model.placement import Label
+from berth.model.quotas import RESOURCES, UNLIMITED, Quotas
 from berth.model.rejections import ClusterDoesNotFit, NoFit, Rejection
 from berth.model.scheduling import CandidatesRequest, ProviderQuery, RequestGroup, ScheduleRequest
 from berth.model.servers import Flavor, Server
@@ -64,6 +65,8 @@ IN_TURN_CALLS_MAX: Final = 200_000
 WRITTEN_MAX: Final = 500_000
 """A SQLite file takes some 2 ms for as much, and 20 for 2.4 MB."""
 
+NO_LIMITS: Final = Quotas(**dict.fromkeys(RESOURCES, UNLIMITED))
+"""What is not limited is counted all the same."""
 ORIGIN: Final = Origin("req", None, None, "test")
 OPTIONS: Final = scheduler_options()
 FLAT: Final = (("VCPU", 1), ("MEMORY_MB", 512))
@@ -176,7 +179,7 @@ def cluster(nodes: int, domain: str = "host", ratio: int = 1, *, apart: bool = T
 
 
 def asked_by() -> Context:
-    return Context("req", "p", "u", Ids(1), OPTIONS)
+    return Context("req", "p", "u", Ids(1), OPTIONS, quotas=NO_LIMITS)
 
 
 def creating(asked: Cluster) -> Work:

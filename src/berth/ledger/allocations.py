@@ -25,7 +25,7 @@ from berth.ledger.providers import advance_generation, find_at_generation
 from berth.model.commands import UNCHECKED, Claim, DeleteAllocations, ReplaceAllocations, Reshape
 from berth.model.events import ConsumerChanged, Event, MemberChanged
 from berth.model.ids import ClassId, ProviderId
-from berth.model.placement import MIGRATION, Consumer, Holdings, Inventory
+from berth.model.placement import MIGRATION, Amounts, Consumer, Holdings, Inventory
 from berth.model.rejections import (
     AllocationsNotFound,
     CapacityExceeded,
@@ -85,12 +85,9 @@ def judge(
         for provider, _ in claim.wanted:
             if provider not in view.providers:
                 return ClaimedProviderNotFound(provider)
-    held_after: list[Holdings] = []
-    for claim in claims:
-        resolved = _resolve(view, claim)
-        if isinstance(resolved, Rejection):
-            return resolved
-        held_after.append(resolved)
+    held_after = _resolve(view, claims)
+    if isinstance(held_after, Rejection):
+        return held_after
     refused = _refuse_amount(view, claims, held_after, inventory_of)
     if refused is not None:
         return refused
@@ -120,19 +117,26 @@ def _generation_conflict(view: View, claim: Claim) -> ConsumerGenerationConflict
     return ConsumerGenerationConflict(claim.consumer, current, claim.generation)
 
 
-def _resolve(view: View, claim: Claim) -> Holdings | ClaimedClassNotFound:
-    """What is wanted, with numbers for the names of classes."""
-    id_of = view.classes.id_of
-    held = []
-    for provider, wanted in claim.wanted:
-        amounts = []
-        for name, amount in wanted:
-            class_id = id_of(name)
-            if class_id is None:
-                return ClaimedClassNotFound(claim.consumer, name)
-            amounts.append((class_id, amount))
-        held.append((provider, tuple(amounts)))
-    return tuple(held)
+def _resolve(view: View, claims: tuple[Claim, ...]) -> list[Holdings] | ClaimedClassNotFound:
+    """What each claim wants, with numbers for the names of classes."""
+    # Many claims want the same: what was resolved once is shared.
+    known: dict[tuple[tuple[str, int], ...], Amounts] = {}
+    resolved = []
+    for claim in claims:
+        held = []
+        for provider, wanted in claim.wanted:
+            amounts = known.get(wanted)
+            if amounts is None:
+                found = []
+                for name, amount in wanted:
+                    class_id = view.classes.id_of(name)
+                    if class_id is None:
+                        return ClaimedClassNotFound(claim.consumer, name)
+                    found.append((class_id, amount))
+                amounts = known[wanted] = tuple(found)
+            held.append((provider, amounts))
+        resolved.append(tuple(held))
+    return resolved
 
 
 def _refuse_amount(
@@ -140,6 +144,12 @@ def _refuse_amount(
 ) -> Rejection | None:
     released, held_before = _release(view, claims)
     divided = _find_divided(claims, held_after, released)
+
+    def may_stay(claim: Claim, key: tuple[ProviderId, ClassId], amount: int) -> bool:
+        """Whether an amount that does not fit the units is held already."""
+        is_part = key in divided and (claim.consumer_type == MIGRATION or amount == released[key])
+        return inventory_of is _current_inventory and (is_part or (*key, amount) in held_before)
+
     claimed: dict[tuple[ProviderId, ClassId], int] = {}
     for claim, held in zip(claims, held_after, strict=True):
         for provider, amounts in held:
@@ -154,9 +164,7 @@ def _refuse_amount(
                     or amount > inventory.max_unit
                     or amount % inventory.step_size != 0
                 )
-                is_part = key in divided and (claim.consumer_type == MIGRATION or amount == released[key])
-                may_stay = is_part or (*key, amount) in held_before
-                if is_odd and not (may_stay and inventory_of is _current_inventory):
+                if is_odd and not may_stay(claim, key, amount):
                     return UnitsViolated(
                         provider,
                         view.classes.name_of(class_id),

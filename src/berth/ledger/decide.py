@@ -25,11 +25,12 @@ Verdict = list[Event] | Rejection
 def _enact(view: View, command: c.Enact, now_s: int) -> Verdict:
     """Here, because it judges by all the other rules. Of several commands each is judged as if those before
     it had been carried out."""
+    current = view.records.current
     for change in command.changes:
-        record = change.before or change.after
+        before = change.before
+        record = before or change.after
         assert record is not None, "a change is of something"
-        current = view.records.current(record)
-        if current != change.before:
+        if current(record) != before:
             return RecordMoved(type(record).__name__, record.id)
     refused = quotas.judge(view, command)
     if refused is not None:

@@ -242,7 +242,7 @@ def _membership(
             return Membership(claim.group, claim.consumer)
         if before.group != claim.group:
             return InAnotherGroup(claim.consumer, before.group)
-    if before is not None or not after or claim.consumer in view.consumers:
+    if before is not None or not givers or not after or claim.consumer in view.consumers:
         return before
     return _stands_for(view, givers, after)
 
@@ -463,7 +463,8 @@ def _apply_moves(
     after = dict(standing)
     for _, places in (*come, *gone):
         for place in places:
-            after[place] = dict(standing.get(place, {}))
+            if place in standing:
+                after[place] = dict(standing[place])
     # Coming before going, so that a member that stays is counted throughout.
     for sign, moved in ((+1, come), (-1, gone)):
         for who, places in moved:

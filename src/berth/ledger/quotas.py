@@ -90,7 +90,7 @@ def judge(view: View, command: Enact) -> Rejection | None:
     """Why a change exceeds the quotas that it names, if it does."""
     if command.quotas is None:
         return None
-    more: dict[str, Counter[str]] = {}
+    more: dict[str, dict[str, int]] = {}
     changes = [change for change in command.changes if is_counted(change.after or change.before)]
     for change in changes:
         _count(more, amounts_of(change.after), +1)
@@ -111,24 +111,27 @@ def _is_over(limit: int, used: int, more: int) -> bool:
     return limit != UNLIMITED and used + more > limit
 
 
-def _count(more: dict[str, Counter[str]], counted: tuple[str, Mapping[str, int]], sign: int) -> None:
+def _count(more: dict[str, dict[str, int]], counted: tuple[str, Mapping[str, int]], sign: int) -> None:
     project, amounts = counted
     if amounts:
-        sums = more.setdefault(project, Counter())
+        sums = more.setdefault(project, {})
         for name, amount in amounts.items():
-            sums[name] += sign * amount
+            sums[name] = sums.get(name, 0) + sign * amount
 
 
 def _too_much_metadata(view: View, changes: list[RecordChanged], quotas: Quotas) -> Rejection | None:
+    most: dict[str, int] = {}
     for change in changes:
         before, after = change.before, change.after
-        if not isinstance(after, Server):
-            continue
-        has = len(before.metadata) if isinstance(before, Server) else 0
-        if len(after.metadata) > has:
-            limit = limits_of(view, quotas, after.project)["metadata_items"]
-            if _is_over(limit, 0, len(after.metadata)):
-                return MetadataQuotaExceeded(limit, len(after.metadata))
+        if isinstance(after, Server) and after.metadata:
+            has = len(before.metadata) if isinstance(before, Server) else 0
+            if len(after.metadata) > max(has, most.get(after.project, 0)):
+                most[after.project] = len(after.metadata)
+    # Limits are looked up once for a project: a command may have a thousand servers.
+    for project, count in most.items():
+        limit = limits_of(view, quotas, project)["metadata_items"]
+        if _is_over(limit, 0, count):
+            return MetadataQuotaExceeded(limit, count)
     return None
 
 

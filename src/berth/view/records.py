@@ -49,6 +49,11 @@ class Records:
         self._found: dict[type[Any], dict[str, dict[str, dict[str, None]]]] = {
             kind: {name: {} for name in indexes} for kind, indexes in _INDEXES.items()
         }
+        # The same by kind, each with the function that gives the keys.
+        self._kept = {
+            kind: tuple((key_of, self._found[kind][name]) for name, key_of in indexes.items())
+            for kind, indexes in _INDEXES.items()
+        }
 
     def get(self, kind: type[R], id: str) -> R | None:
         record: R | None = self._of(kind).get(id)
@@ -67,7 +72,7 @@ class Records:
 
     def current(self, record: AnyRecord) -> AnyRecord | None:
         """What stands now under the kind and id of a record."""
-        found: AnyRecord | None = self._of(type(record)).get(record.id)
+        found: AnyRecord | None = self._by_id.get(type(record), _NOTHING).get(record.id)
         return found
 
     def change(self, before: AnyRecord | None, after: AnyRecord | None) -> None:
@@ -78,20 +83,23 @@ class Records:
             self._by_id.setdefault(kind, {})[id] = after
         else:
             del self._by_id[kind][id]
-        for name, key_of in _INDEXES.get(kind, _NOTHING).items():
-            ids = self._found[kind][name]
+        for key_of, ids in self._kept.get(kind, ()):
             come = () if after is None else key_of(after)
             if before is not None:
+                gone = key_of(before)
                 # A record that stays under a key keeps its place there.
-                for key in set(key_of(before)).difference(come):
+                if gone == come:
+                    continue
+                for key in set(gone).difference(come):
                     del ids[key][id]
                     if not ids[key]:
                         del ids[key]
             for key in come:
-                if key in ids:
-                    ids[key].setdefault(id)
-                else:
+                found = ids.get(key)
+                if found is None:
                     ids[key] = {id: None}
+                else:
+                    found.setdefault(id)
 
     def everything(self) -> Iterable[AnyRecord]:
         for by_id in self._by_id.values():

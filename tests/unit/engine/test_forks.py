@@ -483,6 +483,37 @@ async def test_a_plan_of_a_child_is_judged_once(
     assert judged == ["first", "small", "large"]
 
 
+async def test_a_large_plan_is_rehearsed_in_pieces_and_others_have_their_turn_in_between(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that the memory that a fork has left shared is not all used for the first time in one go."""
+    piece = engine_module._REHEARSED
+    claims = tuple(
+        Claim(ConsumerId(f"{number}"), (), "p", "u", None, "INSTANCE") for number in range(2 * piece + 1)
+    )
+    happened: list[object] = []
+    decide = ledger.decide
+
+    def noted(view: View, command: Any, now_s: int) -> Any:
+        part: Any = command.commands[0] if isinstance(command, Enact) else command
+        happened.append((len(part.claims), len(view.consumers)))
+        return decide(view, command, now_s)
+
+    def choose(view: View, now_s: int) -> Enact:
+        lengthy(view)
+        return Enact((), (ReplaceAllocations(claims),))
+
+    monkeypatch.setattr(engine_module, "decide", noted)
+    writing = asyncio.create_task(engine.submit(choose, ORIGIN, lambda view, changed: len(view.consumers)))
+    while not writing.done():
+        if happened[-1:] != ["turn"]:
+            happened.append("turn")
+        await asyncio.sleep(0)
+    assert await writing == len(claims)
+    pieces = [(piece, 0), (piece, 0), (1, 0), (len(claims), 0)]
+    assert happened == ["turn", *(step for judged in pieces for step in (judged, "turn"))]
+
+
 async def test_what_a_child_has_encoded_is_written_as_it_would_be_here(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

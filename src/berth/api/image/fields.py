@@ -228,7 +228,7 @@ class PatchStep(msgspec.Struct, frozen=True):
 Patch = Annotated[tuple[PatchStep, ...], Meta(max_length=_STEPS_MAX)]
 
 
-class ImageChange(NamedTuple):
+class PatchChange(NamedTuple):
     """One step of a patch that any image could have. ``place``: of a tag, where it names one."""
 
     step: PatchStep
@@ -237,25 +237,25 @@ class ImageChange(NamedTuple):
     value: Any
 
 
-def read_patch(steps: tuple[PatchStep, ...]) -> tuple[ImageChange, ...]:
+def read_patch(steps: tuple[PatchStep, ...]) -> tuple[PatchChange, ...]:
     """The changes of a patch. Problem if there is one that no image could have."""
     return tuple(_read_step(step) for step in steps)
 
 
-def _read_step(step: PatchStep) -> ImageChange:
+def _read_step(step: PatchStep) -> PatchChange:
     name, *rest = _split_path(step.path)
     if rest:
         if name != "tags" or len(rest) > 1:
             raise Problem(400, f"The path {step.path} goes too deep: only tags have parts.")
-        return ImageChange(step, name, rest[0], None if step.op == "remove" else check_tag(step.value))
+        return PatchChange(step, name, rest[0], None if step.op == "remove" else check_tag(step.value))
     if step.op != "remove":
-        return ImageChange(step, name, None, _check_value(name, step.value))
+        return PatchChange(step, name, None, _check_value(name, step.value))
     if name in FIELDS or name in READ_ONLY:
         raise Problem(403, f"Property {name} may not be removed: replace it.")
-    return ImageChange(step, name, None, None)
+    return PatchChange(step, name, None, None)
 
 
-def patch_image(image: Image, changes: tuple[ImageChange, ...]) -> Image | Rejection:
+def patch_image(image: Image, changes: tuple[PatchChange, ...]) -> Image | Rejection:
     after = image
     for change in changes:
         changed = _apply_change(after, change)
@@ -265,7 +265,7 @@ def patch_image(image: Image, changes: tuple[ImageChange, ...]) -> Image | Rejec
     return _check_image(after, image)
 
 
-def _apply_change(image: Image, change: ImageChange) -> Image | Rejection:
+def _apply_change(image: Image, change: PatchChange) -> Image | Rejection:
     step, name = change.step, change.name
     if change.place is not None:
         tags = _patch_tags(image.tags, change.place, change)
@@ -285,7 +285,7 @@ def _split_path(path: str) -> list[str]:
 
 
 def _patch_tags(
-    tags: tuple[str, ...], place: str, change: ImageChange
+    tags: tuple[str, ...], place: str, change: PatchChange
 ) -> tuple[str, ...] | ImageTagPlaceWrong:
     """Tags are sorted after the last step only: the next steps name their places."""
     step = change.step

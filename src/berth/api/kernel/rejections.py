@@ -9,7 +9,7 @@ before: nova those of berth, berth those of placement, as they are for POST /all
 Nothing else decides a status for a rejection.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -908,8 +908,7 @@ _WORDS_MAX: Final = 2000
 
 
 def placement_problem(rejection: Rejection, attempt: Attempt, **context: str) -> Problem:
-    """What a client of Placement is told on a route. ``context`` is what the rejection itself does not "
-    "know."""
+    """What a client of Placement is told on a route. ``context``: what the rejection itself does not know."""
     row = ROWS[type(rejection)]
     cell = row.on_route.get(attempt) or row.placement
     assert cell is not None, "the ledger refuses a claim for nothing else"
@@ -961,78 +960,36 @@ def _problem(rejection: Rejection, cell: Wording, *, names_hosts: bool) -> Probl
 # -- parts of sentences that are more than a field ----------------------------------------------
 
 
-def _words(rejection: Any, *, names_hosts: bool) -> dict[str, str]:
-    match rejection:
-        case r.TraitsNotFound():
-            return {"names": ", ".join(rejection.names)}
-        case r.InventoryInUse() | r.NoInventory():
-            return {"classes": ", ".join(rejection.resource_classes)}
-        case r.TreeRuleBroken():
-            action, reason = _TREE_REASONS[rejection.rule]
-            return {"action": action, "reason": reason}
-        case r.ReservedTooHigh():
-            return {"limit": "total" if rejection.may_reserve_all else "or equal to total"}
-        case r.ConsumerGenerationConflict():
-            return {"expected": "null" if rejection.current is None else str(rejection.current)}
-        case r.GroupPolicyBroken():
-            is_host = rejection.domain in (None, rejection.host)
-            stand = [f"{member} on {host}" for member, host in rejection.standing]
-            return {
-                "domain": "" if is_host else f" in {rejection.domain}",
-                "standing": f"Hosts of the members: {', '.join(stand) or 'none'}. Try another host.",
-            }
-        case r.ProviderExists():
-            # Where both are taken the uuid is named, as by a database that stops at the first key.
-            taken = f"name: {rejection.name}" if rejection.id is None else f"uuid: {rejection.id}"
-            return {"taken": taken}
-        case r.QuotaExceeded():
-            names, asked, used, limits = (
-                ", ".join(str(part) for part in parts) for parts in zip(*rejection.over, strict=True)
-            )
-            return {"names": names, "asked": asked, "used": used, "limits": limits}
-        case r.BuildSourceUnusable():
-            return {"why": nova_problem(rejection.why).text}
-        case r.FlavorTooSmall(resource="memory"):
-            return {"size": f"{rejection.size} MB of memory"}
-        case r.FlavorTooSmall():
-            return {"size": f"a disk of {rejection.size} GB"}
-        case r.KindInUse():
-            return {"groups": ", ".join(rejection.groups)}
-        case r.ServerStateWrong():
-            return {"allowed": " or ".join(rejection.allowed) or "no state"}
-        case r.ServerChangedByOthers():
-            return {"then": _after_a_conflict(rejection)}
-        case r.HostNotDown() | r.HostIsDown():
-            return {"host": _host(rejection.host, names_hosts=names_hosts)}
-        case r.HostLacksTraits():
-            return {
-                "host": _host(rejection.host, names_hosts=names_hosts),
-                "traits": ", ".join(rejection.traits),
-            }
-        case r.HostUnfitForImage():
-            return {
-                "host": _host(rejection.host, names_hosts=names_hosts),
-                "found": f": {rejection.found}" if names_hosts else "",
-            }
-        case r.NeedDoesNotFit(refused=None):
-            return {"refused": "None of its providers has enough free and the required traits."}
-        case r.NeedDoesNotFit(refused=Rejection() as refused):
-            return {"refused": berth_problem(refused).text}
-        case r.NodeImageAmbiguous():
-            return {"ids": ", ".join(rejection.ids)}
-        case r.NodeGroupNotFound():
-            return {"there": ", ".join(rejection.there) or "none"}
-        case r.ClusterDoesNotFit():
-            why = berth_problem(rejection.why).text if names_hosts else ""
-            return {"advice": _ratio_advice(rejection), "why": why}
-        case NoFit():
-            return {"steps": _steps(rejection)}
-        case _:
-            return {}
+def _words(rejection: Rejection, *, names_hosts: bool) -> dict[str, str]:
+    words = _WORDS.get(type(rejection))
+    return {} if words is None else words(rejection, names_hosts)
 
 
-def _host(name: str, *, names_hosts: bool) -> str:
-    return f" {name}" if names_hosts else ""
+def _quota_words(rejection: r.QuotaExceeded, _: bool) -> dict[str, str]:
+    names, asked, used, limits = (
+        ", ".join(str(part) for part in parts) for parts in zip(*rejection.over, strict=True)
+    )
+    return {"names": names, "asked": asked, "used": used, "limits": limits}
+
+
+def _policy_words(rejection: r.GroupPolicyBroken, _: bool) -> dict[str, str]:
+    is_host = rejection.domain in (None, rejection.host)
+    stand = [f"{member} on {host}" for member, host in rejection.standing]
+    return {
+        "domain": "" if is_host else f" in {rejection.domain}",
+        "standing": f"Hosts of the members: {', '.join(stand) or 'none'}. Try another host.",
+    }
+
+
+def _shortage_words(rejection: r.FlavorTooSmall, _: bool) -> dict[str, str]:
+    is_memory = rejection.resource == "memory"
+    return {"size": f"{rejection.size} MB of memory" if is_memory else f"a disk of {rejection.size} GB"}
+
+
+def _need_words(rejection: r.NeedDoesNotFit, _: bool) -> dict[str, str]:
+    if rejection.refused is None:
+        return {"refused": "None of its providers has enough free and the required traits."}
+    return {"refused": berth_problem(rejection.refused).text}
 
 
 def _after_a_conflict(rejection: r.ServerChangedByOthers) -> str:
@@ -1060,3 +1017,42 @@ def _steps(nothing: NoFit) -> str:
     if nothing.gave_up:
         said.append("The search was cut off at its limit: ask for fewer at once, or for fewer parts.")
     return " ".join(said) or "There are no hosts."
+
+
+_WORDS: Final[dict[type[Rejection], Callable[[Any, bool], dict[str, str]]]] = {
+    r.TraitsNotFound: lambda one, _: {"names": ", ".join(one.names)},
+    r.InventoryInUse: lambda one, _: {"classes": ", ".join(one.resource_classes)},
+    r.NoInventory: lambda one, _: {"classes": ", ".join(one.resource_classes)},
+    r.TreeRuleBroken: lambda one, _: dict(zip(("action", "reason"), _TREE_REASONS[one.rule], strict=True)),
+    r.ReservedTooHigh: lambda one, _: {"limit": "total" if one.may_reserve_all else "or equal to total"},
+    r.ConsumerGenerationConflict: lambda one, _: {
+        "expected": "null" if one.current is None else str(one.current)
+    },
+    r.GroupPolicyBroken: _policy_words,
+    # Where both are taken the uuid is named, as by a database that stops at the first key.
+    r.ProviderExists: lambda one, _: {"taken": f"name: {one.name}" if one.id is None else f"uuid: {one.id}"},
+    r.QuotaExceeded: _quota_words,
+    r.BuildSourceUnusable: lambda one, _: {"why": nova_problem(one.why).text},
+    r.FlavorTooSmall: _shortage_words,
+    r.KindInUse: lambda one, _: {"groups": ", ".join(one.groups)},
+    r.ServerStateWrong: lambda one, _: {"allowed": " or ".join(one.allowed) or "no state"},
+    r.ServerChangedByOthers: lambda one, _: {"then": _after_a_conflict(one)},
+    r.HostNotDown: lambda one, names_hosts: {"host": f" {one.host}" if names_hosts else ""},
+    r.HostIsDown: lambda one, names_hosts: {"host": f" {one.host}" if names_hosts else ""},
+    r.HostLacksTraits: lambda one, names_hosts: {
+        "host": f" {one.host}" if names_hosts else "",
+        "traits": ", ".join(one.traits),
+    },
+    r.HostUnfitForImage: lambda one, names_hosts: {
+        "host": f" {one.host}" if names_hosts else "",
+        "found": f": {one.found}" if names_hosts else "",
+    },
+    r.NeedDoesNotFit: _need_words,
+    r.NodeImageAmbiguous: lambda one, _: {"ids": ", ".join(one.ids)},
+    r.NodeGroupNotFound: lambda one, _: {"there": ", ".join(one.there) or "none"},
+    r.ClusterDoesNotFit: lambda one, names_hosts: {
+        "advice": _ratio_advice(one),
+        "why": berth_problem(one.why).text if names_hosts else "",
+    },
+    NoFit: lambda one, _: {"steps": _steps(one)},
+}

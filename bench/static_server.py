@@ -1,6 +1,6 @@
 """A server that always gives the same answer: what the load client can see at most.
 
-python -m bench.static PORT
+python -m bench.static_server PORT
 """
 
 import asyncio
