@@ -43,6 +43,12 @@ class Life:
         if len(self._tasks) > self._tidy_at:
             self._tidy_at = 2 * len(self.tasks) + _TIDY_AT
 
+    def end(self) -> "list[SimTask]":
+        """The process lives no more; what it had not ended."""
+        tasks, self._tasks = self.tasks, []
+        self.is_alive = False
+        return tasks
+
     @property
     def tasks(self) -> "list[SimTask]":
         """Those that have not ended."""
@@ -226,8 +232,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def kill(self, life: Life) -> None:
         """Nothing of a process runs any more, from now on."""
-        life.is_alive = False
-        for task in life.tasks:
+        for task in life.end():
             self._bury(task)
 
     def _bury(self, task: asyncio.Task[Any]) -> None:
