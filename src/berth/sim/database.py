@@ -64,15 +64,17 @@ class Database:
         self.appended: list[Callable[[Process, JournalRow, Batch], None]] = []
         self.decide: Callable[[Process, str, tuple[Any, ...]], Trouble | None] | None = None
         self.happened: dict[str, int] = {}
-        self._host = _Host()
+        self.host = _Host()
+        """The one in charge."""
         # While a standby that lacks rows has taken over: the primary, and the last row that the standby has.
         self._primary: _Host | None = None
         self._last_kept = 0
 
     def open(self, process: Process) -> "SimJournal":
         """A process's way into the journal."""
-        engine = sa.create_engine("sqlite://", creator=self._connect, poolclass=sa.pool.StaticPool)
-        journal = SimJournal(Dialect(engine, meaning_of), self, process)
+        way = _Way(self)
+        engine = sa.create_engine("sqlite://", creator=way.connect, poolclass=sa.pool.StaticPool)
+        journal = SimJournal(Dialect(engine, meaning_of), self, process, way)
         journal.prepare()
         return journal
 
@@ -95,38 +97,32 @@ class Database:
         if self.is_lagging:
             return
         standby = _Host()
-        self._host.kept.backup(standby.kept)
+        self.host.kept.backup(standby.kept)
         last = standby.kept.execute("SELECT coalesce(max(idx), 0) FROM journal").fetchone()[0]
         self.world.trace.note(self.name, f"a standby takes over, with all rows but the last {lacking}")
         if lacking:
-            self._primary, self._last_kept = self._host, last - lacking
+            self._primary, self._last_kept = self.host, last - lacking
             for table in ("journal", "snapshot", "snapshot_part"):
                 standby.kept.execute(f"DELETE FROM {table} WHERE idx > ?", (self._last_kept,))
         else:
-            self._host.kept.close()
-        self._host = standby
+            self.host.kept.close()
+        self.host = standby
 
     def fail_back(self) -> None:
         """The primary is back, if a standby that lacks rows has taken over."""
         if self._primary is not None:
             self.world.trace.note(self.name, "the primary is back")
-            self._host.kept.close()
-            self._host, self._primary = self._primary, None
+            self.host.kept.close()
+            self.host, self._primary = self._primary, None
 
     def is_fenced(self, seen: int) -> bool:
         """Whether a process that has seen so much is kept away from the host in charge."""
         return self.is_lagging and seen <= self._last_kept
 
     def close(self) -> None:
-        for host in (self._host, self._primary):
+        for host in (self.host, self._primary):
             if host is not None:
                 host.kept.close()
-
-    def _connect(self) -> sqlite3.Connection:
-        host = self._host
-        connection = host.connect()
-        connection.is_lost = lambda: self._host is not host
-        return connection
 
 
 class _Host:
@@ -136,31 +132,35 @@ class _Host:
         self._uri = f"file:sim{next(_names)}?mode=memory&cache=shared"
         self.kept = self.connect()
 
-    def connect(self) -> "_Connection":
-        return sqlite3.connect(
-            self._uri, uri=True, isolation_level=None, check_same_thread=False, factory=_Connection
-        )
+    def connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(self._uri, uri=True, isolation_level=None, check_same_thread=False)
 
 
-class _Connection(sqlite3.Connection):
-    """Leads to one host, and is lost when another has taken over."""
+class _Way:
+    """The connection of a journal: it leads to one host, and is lost when another has taken over."""
 
-    is_lost: Callable[[], bool] | None = None
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._host: _Host | None = None
 
-    def cursor(self, *arguments: Any) -> Any:
-        if self.is_lost is not None and self.is_lost():
+    def connect(self) -> sqlite3.Connection:
+        self._host = self._database.host
+        return self._host.connect()
+
+    def check(self) -> None:
+        if self._host is not self._database.host:
             raise sqlite3.OperationalError("the connection was lost: another host has taken over")
-        return super().cursor(*arguments)
 
 
 class SimJournal(Journal):
     """A journal that tells its database who has written what. ``fails_after``: its connection is lost after
     so many statements."""
 
-    def __init__(self, dialect: Dialect, database: Database, process: Process) -> None:
+    def __init__(self, dialect: Dialect, database: Database, process: Process, way: _Way) -> None:
         super().__init__(dialect)
         self._database = database
         self._process = process
+        self._way = way
         self.fails_after: int | None = None
 
     def _do(self, work: Callable[[sa.Connection], Any], *, writes: bool) -> Any:
@@ -170,7 +170,12 @@ class SimJournal(Journal):
             if not self.fails_after:
                 raise JournalFailure("the connection to the database was lost")
             self.fails_after -= 1
-        return super()._do(work, writes=writes)
+
+        def on_its_way(connection: sa.Connection) -> Any:
+            self._way.check()
+            return work(connection)
+
+        return super()._do(on_its_way, writes=writes)
 
     def append(self, batch: Batch) -> JournalRow:
         row = super().append(batch)

@@ -2,7 +2,8 @@
 
 from typing import Final
 
+from berth.sim.profiles.claims import Claims
 from berth.sim.profiles.lifecycle import Lifecycle
 from berth.sim.simulation import Profile
 
-PROFILES: Final[dict[str, Profile]] = {profile.name: profile for profile in (Lifecycle(),)}
+PROFILES: Final[dict[str, Profile]] = {profile.name: profile for profile in (Claims(), Lifecycle())}
