@@ -7,6 +7,7 @@ those of production. What fails is the way to the database, which production's t
 * ``unknown``: an append fails, and is in or not;
 * ``refused``: the database writes nothing for a while;
 * ``away``: it answers nothing for a while;
+* ``row_bytes_max``: it takes no row that is larger;
 * ``hangs``: one call is carried out, but long after its caller has given up;
 * ``unsent``: its caller dies before it leaves;
 * a standby takes over, and all connections are lost: one that is in sync, or one that lacks the last rows,
@@ -29,7 +30,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 import sqlalchemy as sa
 
 from berth.engine.journal_thread import NoAnswer
-from berth.journal import Journal, JournalFailure, JournalRow, NotWritten
+from berth.journal import Journal, JournalFailure, JournalRow, NotWritten, RowRefused
 from berth.journal.database import Dialect
 from berth.journal.sqlite import meaning_of
 from berth.model.events import Batch
@@ -61,6 +62,7 @@ class Database:
         self.condition = Condition()
         self.is_away = False
         self.refuses = False
+        self.row_bytes_max: int | None = None
         self.appended: list[Callable[[Process, JournalRow, Batch], None]] = []
         self.decide: Callable[[Process, str, tuple[Any, ...]], Trouble | None] | None = None
         self.happened: dict[str, int] = {}
@@ -178,8 +180,11 @@ class SimJournal(Journal):
         return super()._do(on_its_way, writes=writes)
 
     def append(self, batch: Batch) -> JournalRow:
-        row = super().append(batch)
         database, process = self._database, self._process
+        size = 0 if batch.body is None else len(batch.body)
+        if database.row_bytes_max is not None and size > database.row_bytes_max:
+            raise RowRefused(f"a row of {size} bytes is too large")
+        row = super().append(batch)
         database.world.trace.note(process.name, f"writes {database.name} {row.index} {row.digest}")
         for told in database.appended:
             told(process, row, batch)
@@ -193,13 +198,14 @@ class SimCalls:
         self._database = database
         self._process = process
         self._answer_s = answer_s
-        self._late = 0
+        # Calls that have not returned and that nobody waits for any more.
+        self._late: set[asyncio.Future[Any]] = set()
         # When the calls made so far have been carried out: one after the other, as by a thread.
         self._free_s = 0.0
 
     @property
     def is_silent(self) -> bool:
-        return self._late > 0
+        return bool(self._late)
 
     async def call(self, function: Callable[..., T], *arguments: Any, answer_s: float | None = None) -> T:
         if self._late:
@@ -239,8 +245,8 @@ class SimCalls:
         def settle(how: Callable[[Any], None], value: Any) -> None:
             if not outcome.done():
                 how(value)
-            elif self._late:
-                self._late -= 1
+            elif outcome in self._late:
+                self._late.remove(outcome)
 
         if trouble == "unsent":
             await asyncio.Event().wait()
@@ -251,12 +257,12 @@ class SimCalls:
         self._free_s = max(self._free_s, now_s) + delay_s
         database.world.call_later(self._free_s - now_s, carry_out)
         if self._free_s - now_s <= limit_s:
-            return await asyncio.shield(outcome)
+            return await outcome
         await asyncio.sleep(limit_s)
         if outcome.done():
             # The process was frozen meanwhile.
             return outcome.result()
-        self._late += 1
+        self._late.add(outcome)
         outcome.cancel()
         raise NoAnswer(f"the database has not answered for {limit_s:g} s")
 
