@@ -62,7 +62,7 @@ class Claims:
                 await ask_until_served(simulation, "GET", path)
         for number in range(WORKERS):
             consumer = f"eeeeeeee-0000-4000-8000-{number:012x}"
-            body = _claim({}, None, PROJECTS[0])
+            body = make_claim({}, None, PROJECTS[0])
             await ask_until_served(simulation, "PUT", f"/allocations/{consumer}", body)
 
 
@@ -158,7 +158,7 @@ def _inventories(rng: random.Random) -> dict[str, Body]:
     return {name: _inventory(rng) for name in CLASSES if rng.random() < 0.6}
 
 
-def _claim(allocations: Body, generation: int | None, project: str, kind: str = "INSTANCE") -> Body:
+def make_claim(allocations: Body, generation: int | None, project: str, kind: str = "INSTANCE") -> Body:
     return {
         "allocations": {provider: {"resources": one["resources"]} for provider, one in allocations.items()},
         "project_id": project,
@@ -258,7 +258,7 @@ async def claim_candidate(simulation: Simulation, rng: random.Random) -> None:
     consumer = rng.choice(CONSUMERS)
     held = await _look_at_consumer(simulation, rng, consumer)
     chosen = rng.choice(found["allocation_requests"])
-    body = _claim(chosen["allocations"], held.get("consumer_generation"), rng.choice(PROJECTS))
+    body = make_claim(chosen["allocations"], held.get("consumer_generation"), rng.choice(PROJECTS))
     body["mappings"] = chosen["mappings"]
     await simulation.users.ask("PUT", f"/allocations/{consumer}", body)
 
@@ -267,7 +267,7 @@ async def put_allocations(simulation: Simulation, rng: random.Random) -> None:
     consumer = rng.choice(CONSUMERS)
     held = await _look_at_consumer(simulation, rng, consumer)
     wanted = {} if rng.random() < 0.1 else _some(rng)
-    body = _claim(wanted, held.get("consumer_generation"), rng.choice(PROJECTS))
+    body = make_claim(wanted, held.get("consumer_generation"), rng.choice(PROJECTS))
     await simulation.users.ask("PUT", f"/allocations/{consumer}", body)
 
 
@@ -277,7 +277,7 @@ async def post_allocations(simulation: Simulation, rng: random.Random) -> None:
     for consumer in rng.sample(CONSUMERS, rng.randint(1, 4)):
         held = await _look_at_consumer(simulation, rng, consumer)
         wanted = {} if rng.random() < 0.3 else _some(rng)
-        body[consumer] = _claim(wanted, held.get("consumer_generation"), rng.choice(PROJECTS))
+        body[consumer] = make_claim(wanted, held.get("consumer_generation"), rng.choice(PROJECTS))
     await simulation.users.ask("POST", "/allocations", body)
 
 
@@ -289,10 +289,10 @@ async def move(simulation: Simulation, rng: random.Random) -> None:
     if not held["allocations"]:
         return
     body = {
-        migration: _claim(
+        migration: make_claim(
             held["allocations"], other.get("consumer_generation"), PROJECTS[0], kind="MIGRATION"
         ),
-        server: _claim(
+        server: make_claim(
             rng.choice((_some(rng), other["allocations"])), held.get("consumer_generation"), PROJECTS[0]
         ),
     }
@@ -321,7 +321,7 @@ async def reshape(simulation: Simulation, rng: random.Random) -> None:
             return
         wanted = _moved(held["allocations"], source, target, name)
         kind = held["consumer_type"]
-        claims[consumer] = _claim(wanted, held["consumer_generation"], held["project_id"], kind)
+        claims[consumer] = make_claim(wanted, held["consumer_generation"], held["project_id"], kind)
     body = {"inventories": {source: found[0], target: found[1]}, "allocations": claims}
     await simulation.users.ask("POST", "/reshaper", body)
 
