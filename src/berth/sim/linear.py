@@ -45,7 +45,8 @@ class Moment(NamedTuple):
 
 class Linear:
     """Told of every row that gets into the journal, and of every request that has ended. ``judges_content``:
-    whether what is written and read is compared with the facts; if not, only whether it was written."""
+    whether what is written and read is compared with the facts; if not, only whether it was written, and
+    every write must change something."""
 
     def __init__(self, fail: Fail, *, judges_content: bool = True) -> None:
         self._fail = fail
@@ -134,8 +135,6 @@ class Linear:
 
     def _judge_unchanged(self, asked: Asked, answer: Answer) -> None:
         command = self._command(asked)
-        if not self._judges_content:
-            return
         if command is None or not any(_changes_nothing(one.facts, command) for one in self._between(asked)):
             self._say(asked, answer, "and it is not in the journal")
 

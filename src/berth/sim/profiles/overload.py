@@ -76,7 +76,8 @@ class Overload:
             await users.must("POST", "/resource_providers", {"uuid": provider, "name": provider})
             await users.must("PUT", f"/resource_providers/{provider}/inventories", body)
         users.asked.append(lambda asked: judge_refusal(simulation, asked))
-        simulation.world.loop.after_each = lambda: check_queues(simulation)
+        # What is refused is refused when the queue is full.
+        users.asked.append(lambda asked: check_queues(simulation))
 
     def choices(self) -> list[tuple[float, str, Act]]:
         return [
