@@ -183,7 +183,7 @@ class Ledger:
         for (provider, class_id), was in before.items():
             used = self.used(provider, class_id)
             inventory: Inventory | None = self._facts.get(("inventory", provider, class_id))
-            capacity = 0 if inventory is None else inventory.capacity
+            capacity = 0 if inventory is None else _capacity(inventory)
             self._demand(
                 used <= max(was, capacity),
                 index,
@@ -267,6 +267,10 @@ class Runs:
                 f"{self._cell} {index}: run {id} goes from version {before.version} to {after.version}"
             )
         self.runs[id] = after
+
+
+def _capacity(inventory: Inventory) -> int:
+    return int((inventory.total - inventory.reserved) * inventory.allocation_ratio)
 
 
 def _touched(event: Event) -> Iterable[tuple[str, int]]:

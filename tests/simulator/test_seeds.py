@@ -1,0 +1,52 @@
+"""Fixed seeds of each profile, and those that once showed a bug."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from berth.sim.__main__ import shorten
+from berth.sim.profiles import PROFILES
+from berth.sim.simulation import simulate
+
+SEEDS = [("lifecycle", 1, 10), ("lifecycle", 2, 10), ("lifecycle", 3, 10)]
+BUGS = [
+    # An agent and its conductor told each other of a leftover that was gone, hundreds of times a second.
+    ("lifecycle", 7, 18),
+]
+
+
+@pytest.mark.parametrize(("profile", "seed", "minutes"), [*SEEDS, *BUGS])
+def test_every_check_holds(profile: str, seed: int, minutes: float) -> None:
+    outcome = simulate(PROFILES[profile], seed, minutes=minutes)
+    assert outcome.failure is None, "\n".join((outcome.failure, *outcome.trace[-40:]))
+    assert sum(outcome.counts.values()) == outcome.actions > 0
+
+
+def played(seed: int, hash_seed: str) -> str:
+    """What the command prints, with sets of strings in an order of their own."""
+    command = f"from berth.sim.__main__ import main; main(['--seed', '{seed}', '--minutes', '4'])"
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    done = subprocess.run(
+        [sys.executable, "-c", command], env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def test_one_seed_is_one_history_in_every_process() -> None:
+    first, second = played(5, "0"), played(5, "1")
+    assert first == second
+    assert "digest" in first.splitlines()[-1]
+    assert played(6, "0") != first
+
+
+def test_a_failure_is_told_with_the_shortest_beginning_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: a writer that has lost the race for the journal does not take its changes back."""
+    monkeypatch.setattr("berth.engine.engine.inverse", lambda event: event)
+    outcome = simulate(PROFILES["lifecycle"], 1, minutes=10)
+    assert outcome.failure is not None
+    count, shortest = shorten(PROFILES["lifecycle"], 1, 10, outcome)
+    assert count < outcome.actions
+    assert shortest.failure is not None
+    assert any("FAILED" in line for line in shortest.trace)
