@@ -7,6 +7,7 @@ production.
 
 import asyncio
 import contextlib
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
@@ -240,6 +241,11 @@ class HostPart(Part):
         self.state = AgentState(state_path(_FOLDER, self.host.name), self._files)
         super().start()
 
+    def credential(self, rng: random.Random) -> Credential:
+        """The host's credential, as its disk has it."""
+        host = self.host
+        return Credential(_FOLDER, host.name, host.id, self._files, lambda: f"{rng.getrandbits(256):064x}")
+
     async def _run(self, process: Process) -> None:
         cloud, host = self.cloud, self.host
         rng = process.ids.rng
@@ -249,7 +255,7 @@ class HostPart(Part):
             register(host, driver.name),
             driver,
             self.state,
-            Credential(_FOLDER, host.name, host.id, self._files, lambda: f"{rng.getrandbits(256):064x}"),
+            self.credential(rng),
             ConductorClient(client, cloud.join_token),
             rng,
             asyncio.Semaphore(1),
