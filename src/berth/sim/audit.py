@@ -255,7 +255,7 @@ class Ledger:
         owners: dict[str, Server | Migration] = {**self.servers, **self.records(Migration)}
         for owner in owners.values():
             self._compare(index, owner)
-        for consumer in {id for held_by in self._holders.values() for id in held_by}:
+        for consumer in sorted({id for held_by in self._holders.values() for id in held_by}):
             self._demand(consumer in owners, index, f"{consumer} has no record, and holds something")
 
 

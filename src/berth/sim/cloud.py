@@ -250,7 +250,7 @@ class HostPart(Part):
         cloud, host = self.cloud, self.host
         rng = process.ids.rng
         driver = FaultyDriver(host.name, self.state.disk, cloud.behaviours, rng, cloud.faults)
-        client = cloud.network.client(process, host.cell or "")
+        client = cloud.connect_agent(self, process)
         agent = HostAgent(
             register(host, driver.name),
             driver,
@@ -305,6 +305,8 @@ class SimCloud:
             self.hosts[host.name] = HostPart(self, placed)
         self.faults = StepFaults(self)
         self.scheduler = scheduler_options(self.settings.scheduler_filters, self.settings.scheduler_weighers)
+        self.connect_agent = self._connect_agent
+        """How the agent of a host reaches its conductor."""
         self.outside = self.world.process("outside")
         """Where users and operators are."""
         self.ids = self.outside.ids
@@ -344,6 +346,9 @@ class SimCloud:
 
     def _all_up(self, view: View) -> bool:
         return view.records.count(Host) == len(self.hosts) and not len(view.down)
+
+    def _connect_agent(self, host: HostPart, process: Process) -> Client:
+        return self.network.client(process, host.host.cell or "")
 
     # -- asking ---------------------------------------------------------------------------------
 

@@ -57,13 +57,17 @@ class Database:
         self.appended: list[Callable[[Process, JournalRow, Batch], None]] = []
         self.decide: Callable[[Process, str, tuple[Any, ...]], Trouble | None] | None = None
         self.happened: dict[str, int] = {}
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin with nothing in it. Whoever has it open has what it was before."""
         # In memory it lasts for as long as somebody has it open.
         self._uri = f"file:sim{next(_names)}?mode=memory&cache=shared"
-        self._kept = self._connect()
+        self._kept = self.connect()
 
     def open(self, process: Process) -> Journal:
         """A process's way into the journal."""
-        engine = sa.create_engine("sqlite://", creator=self._connect, poolclass=sa.pool.StaticPool)
+        engine = sa.create_engine("sqlite://", creator=self.connect, poolclass=sa.pool.StaticPool)
         journal = _Observed(Dialect(engine, meaning_of), self, process)
         journal.prepare()
         return journal
@@ -76,7 +80,8 @@ class Database:
     def close(self) -> None:
         self._kept.close()
 
-    def _connect(self) -> sqlite3.Connection:
+    def connect(self) -> sqlite3.Connection:
+        """A connection of its own, which never fails."""
         return sqlite3.connect(self._uri, uri=True, isolation_level=None, check_same_thread=False)
 
 

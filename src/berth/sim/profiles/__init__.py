@@ -5,8 +5,9 @@ from typing import Final
 from berth.sim.profiles.clusters import Clusters
 from berth.sim.profiles.lifecycle import Lifecycle
 from berth.sim.profiles.operators import Operators
+from berth.sim.profiles.upgrades import Upgrades
 from berth.sim.simulation import Profile
 
 PROFILES: Final[dict[str, Profile]] = {
-    profile.name: profile for profile in (Clusters(), Lifecycle(), Operators())
+    profile.name: profile for profile in (Clusters(), Lifecycle(), Operators(), Upgrades())
 }

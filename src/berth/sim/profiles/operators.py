@@ -197,7 +197,7 @@ async def set_traits(simulation: Simulation, rng: random.Random) -> None:
     host, own = _choose(simulation, rng), rng.choice(((), _TRAITS[:1], _TRAITS))
 
     def change(found: dict[str, Any]) -> dict[str, Any]:
-        return {**found, "traits": [*(set(found["traits"]) - set(_TRAITS)), *own]}
+        return {**found, "traits": sorted({*found["traits"], *own} - (set(_TRAITS) - set(own)))}
 
     await _change(simulation, host, "traits", {"traits": own}, change)
 
