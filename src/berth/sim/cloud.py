@@ -16,6 +16,7 @@ import msgspec
 from berth.agent.conductor import ConductorClient
 from berth.agent.credentials import Credential
 from berth.agent.drivers.behaviour import Behaviours, SimBehaviour
+from berth.agent.drivers.sim import Disk
 from berth.agent.fleet import SimHost, register, simulated_fleet
 from berth.agent.host import HostAgent, Pace
 from berth.agent.state import AgentState, Files, state_path
@@ -237,10 +238,21 @@ class HostPart(Part):
         self._files = MemoryFiles()
         self.state = AgentState(state_path(_FOLDER, host.name), self._files)
 
+        self._survived: Disk | None = None
+
     def start(self) -> None:
         # What was not written to the disk is lost.
         self.state = AgentState(state_path(_FOLDER, self.host.name), self._files)
+        if self._survived is not None:
+            self.state.disk.clear()
+            self.state.disk.update(self._survived)
+            self._survived = None
         super().start()
+
+    def kill_agent(self) -> None:
+        """The agent dies. What its hypervisor has done stays, though the agent has not written it down."""
+        self._survived = dict(self.state.disk)
+        self.kill()
 
     async def _run(self, process: Process) -> None:
         cloud, host = self.cloud, self.host
@@ -275,6 +287,7 @@ class SimCloud:
         deadlines: Deadlines | None = None,
         heartbeat_timeout_s: float = 30.0,
         join_token: str | None = None,
+        settings: dict[str, Any] | None = None,
     ) -> None:
         self.world = World(seed)
         self.network = Network(self.world)
@@ -290,6 +303,7 @@ class SimCloud:
             workers=workers,
             log_level="error",
             **NO_QUOTAS,
+            **(settings or {}),
         )
         self.behaviours = Behaviours(behaviour or SimBehaviour())
         self.workers = [RegionWorker(self, number) for number in range(1, workers + 1)]

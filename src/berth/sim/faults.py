@@ -15,7 +15,7 @@ Where a run stands is read off the rows that get into the cells' journals.
 
 import functools
 import random
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import httpx
@@ -29,7 +29,7 @@ from berth.model.events import Batch, RecordChanged
 from berth.model.saga_runs import Phase, SagaRun
 from berth.sagas.runner import AgentTask, Skip, is_finished, task_of
 from berth.sim.database import Trouble
-from berth.sim.network import Mishap
+from berth.sim.network import Edge, Mishap
 from berth.sim.world import Process
 
 if TYPE_CHECKING:
@@ -71,6 +71,8 @@ class StepFaults:
         self._unheard: set[str] = set()
         # Runs whose change is refused for as long as they have this version.
         self._refused: set[tuple[str, int]] = set()
+        self.at_driver: Callable[[str, AgentCommand, Edge], Awaitable[None]] | None = None
+        """Awaited by the driver of a host before and after it carries a command out."""
         cloud.network.decide = self._on_request
         for cell in cloud.cells.values():
             cell.database.appended.append(functools.partial(self._on_appended, cell.name))
@@ -179,7 +181,12 @@ class FaultyDriver(SimDriver):
     async def carry_out(self, command: AgentCommand) -> None:
         if self._faults.fails(command):
             raise DriverError("injected")
+        at_driver = self._faults.at_driver
+        if at_driver is not None:
+            await at_driver(self._host, command, "before")
         await super().carry_out(command)
+        if at_driver is not None:
+            await at_driver(self._host, command, "after")
 
 
 def _changes(batch: Batch) -> Iterator[tuple[SagaRun | None, SagaRun | None]]:

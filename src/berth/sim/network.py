@@ -25,6 +25,7 @@ Application = Callable[..., Coroutine[Any, Any, None]]
 Mishap = Literal[
     "request lost", "answer lost", "request cut", "answer cut", "sent twice", "delayed", "refused"
 ]
+Edge = Literal["before", "after"]
 MISHAPS: Final[tuple[Mishap, ...]] = (
     "request lost",
     "answer lost",
@@ -35,6 +36,7 @@ MISHAPS: Final[tuple[Mishap, ...]] = (
 )
 
 
+_DIED: Final = "connection reset: the server died"
 _WINDOW_S: Final = 10.0
 _REQUESTS_MAX: Final = 1_000
 """How many requests one process may send in that time: whoever sends more does not wait for anything."""
@@ -69,6 +71,9 @@ class Network:
         self.happened: dict[str, int] = {}
         self.restless: Callable[[str], None] | None = None
         """Told of who asks without a pause."""
+        self.served: Callable[[Process, Process, httpx.Request, Edge], None] | None = None
+        """Told of each request by whom it is sent, and by whom it is about to be served, or was. The latter
+        may be killed there."""
         self._sent: dict[str, tuple[int, int]] = {}
 
     def listen(self, address: str, process: Process, application: Application) -> None:
@@ -147,6 +152,7 @@ class Network:
         if not alive:
             raise httpx.ConnectError("connection refused")
         process, application = self._rng.choice(alive)
+        self._tell(client, process, request, "before")
         answer = _Answer()
         gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         scope = _scope(request, client.name)
@@ -159,8 +165,15 @@ class Network:
             if not gone.done():
                 gone.set_result(None)
         if not task.done() or task.exception() is not None:
-            raise _Cut("connection reset: the server died")
+            raise _Cut(_DIED)
+        self._tell(client, process, request, "after")
         return answer.response(request)
+
+    def _tell(self, client: Process, server: Process, request: httpx.Request, edge: Edge) -> None:
+        if self.served is not None:
+            self.served(client, server, request, edge)
+            if not server.is_alive:
+                raise _Cut(_DIED)
 
 
 class _Transport(httpx.AsyncBaseTransport):

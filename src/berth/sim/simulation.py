@@ -11,7 +11,7 @@ import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from berth.journal import JournalRow
 from berth.journal.body import decode_entries
@@ -63,6 +63,13 @@ class Profile(Protocol):
         """Fail, if something is not as it must be when nothing happens any more."""
 
 
+@runtime_checkable
+class Scripted(Profile, Protocol):
+    """A profile that says itself what happens, however many minutes are given."""
+
+    def actions(self, seed: int) -> list[Action]: ...
+
+
 class CheckFailed(Exception):
     """Something that must hold does not."""
 
@@ -81,6 +88,8 @@ class Outcome(NamedTuple):
 
 def draw_actions(profile: Profile, seed: int, minutes: float) -> list[Action]:
     """All that is to happen."""
+    if isinstance(profile, Scripted):
+        return profile.actions(seed)
     rng = random.Random(f"{seed} actions of {profile.name}")
     choices = profile.choices()
     weights = [weight for weight, _, _ in choices]
