@@ -23,7 +23,14 @@ from berth.sim.world import Process, World
 
 Application = Callable[..., Coroutine[Any, Any, None]]
 Mishap = Literal[
-    "request lost", "answer lost", "request cut", "answer cut", "sent twice", "delayed", "refused"
+    "request lost",
+    "answer lost",
+    "request cut",
+    "answer cut",
+    "sent twice",
+    "delayed",
+    "refused",
+    "changed",
 ]
 Edge = Literal["before", "after"]
 MISHAPS: Final[tuple[Mishap, ...]] = (
@@ -120,6 +127,8 @@ class Network:
             raise httpx.ReadError("connection reset")
         try:
             answer = await self._serve(client, address, request)
+            if mishap == "changed" and answer.status_code == 200:
+                answer = _add_allocation(answer)
             if mishap == "sent twice":
                 answer = await self._serve(client, address, request)
         except _Cut as cut:
@@ -203,6 +212,13 @@ class _Answer:
 
     def response(self, request: httpx.Request) -> httpx.Response:
         return httpx.Response(self._status, headers=self._headers, content=bytes(self._body), request=request)
+
+
+def _add_allocation(answer: httpx.Response) -> httpx.Response:
+    """Allocations as they are read while another client has added something, for a moment."""
+    body = answer.json()
+    body["allocations"]["00000000-0000-4000-8000-000000000000"] = {"resources": {"VCPU": 1}}
+    return httpx.Response(answer.status_code, json=body, request=answer.request)
 
 
 def _scope(request: httpx.Request, source: str) -> dict[str, Any]:
