@@ -18,6 +18,7 @@ from berth.journal.body import decode_entries
 from berth.model.events import Batch
 from berth.sim.audit import Ledger, Runs
 from berth.sim.cloud import SimCloud
+from berth.sim.coverage import Crash, Crashes
 from berth.sim.loop import StandsStill, VirtualLoop
 from berth.sim.users import Users
 from berth.sim.world import Process
@@ -75,7 +76,7 @@ class CheckFailed(Exception):
 
 
 class Outcome(NamedTuple):
-    """``failure`` None: all checks held."""
+    """``failure`` None: all checks held. ``crashes``: those that were aimed at a step, and have hit."""
 
     failure: str | None
     digest: str
@@ -84,6 +85,7 @@ class Outcome(NamedTuple):
     virtual_s: float
     events: int
     counts: dict[str, int]
+    crashes: tuple[Crash, ...]
 
 
 def draw_actions(profile: Profile, seed: int, minutes: float) -> list[Action]:
@@ -111,6 +113,8 @@ class Simulation:
         self.runs = {name: Runs(name, self.fail) for name in self.cloud.cells}
         self.users = Users(self.cloud.client(), self.ledger, self.world.loop.time, self.fail)
         self.counts: dict[str, int] = {}
+        self.crashes: Crashes | None = None
+        """Those that the profile aims at single steps."""
         self.facts: dict[str, Any] = {}
         """What the profile remembers."""
         self.cloud.database.appended.append(self._on_region)
@@ -212,6 +216,7 @@ def simulate(profile: Profile, seed: int, *, minutes: float, first: int | None =
         virtual_s,
         events,
         dict(sorted(simulation.counts.items())),
+        () if simulation.crashes is None else tuple(simulation.crashes.hit),
     )
 
 
