@@ -7,9 +7,10 @@ production.
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Literal, Self, TypeVar
 
 import msgspec
 
@@ -20,6 +21,7 @@ from berth.agent.drivers.sim import Disk
 from berth.agent.fleet import SimHost, register, simulated_fleet
 from berth.agent.host import HostAgent, Pace
 from berth.agent.state import AgentState, Files, state_path
+from berth.api.kernel.auth.policy import Policy
 from berth.api.kernel.http import Receive, Scope, Send
 from berth.cell.application import Cell, CellSettings, Edges
 from berth.cell.conductor import Deadlines
@@ -36,6 +38,7 @@ from berth.model.quotas import RESOURCES
 from berth.model.rejections import Rejection
 from berth.model.saga_runs import Outbox, SagaRun
 from berth.model.servers import ConflictPolicy, Host, Server
+from berth.runtime.clock import SystemClock
 from berth.runtime.settings import Settings
 from berth.sagas.proposals import Context
 from berth.scheduler.plugins import scheduler_options
@@ -62,6 +65,12 @@ _FOLDER: Final = Path("/")
 NO_QUOTAS: Final[dict[str, Any]] = {f"quota_{name}": -1 for name in RESOURCES if name != "metadata_items"}
 
 Begin = Callable[[View, int], Enact | Rejection]
+
+
+@functools.cache
+def _read_policy(defaults: Literal["legacy", "secure"]) -> Policy:
+    """The rules without a file. They never change, and take longer to read than all else in a start."""
+    return Policy(None, defaults, SystemClock())
 
 
 class MemoryFiles(Files):
@@ -143,7 +152,11 @@ class RegionWorker(Part):
     async def _run(self, process: Process) -> None:
         cloud = self.cloud
         parts = await compose(
-            cloud.settings, lambda observer: self._open(process, observer), process.clock, process.ids
+            cloud.settings,
+            lambda observer: self._open(process, observer),
+            process.clock,
+            process.ids,
+            policy=_read_policy(cloud.settings.policy_defaults),
         )
         self.parts = parts
         cloud.network.listen(REGION, process, parts.application)
