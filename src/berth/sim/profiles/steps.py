@@ -11,6 +11,7 @@ of them have one host in common, which dies before them and is revived at their 
 """
 
 import asyncio
+import functools
 import itertools
 import random
 from collections.abc import Callable, Sequence
@@ -36,6 +37,8 @@ from berth.sim.coverage import (
     all_crashes,
     step_that_fails,
 )
+from berth.sim.database import Condition
+from berth.sim.network import Weather
 from berth.sim.profiles.lifecycle import COMPUTE, Lifecycle
 from berth.sim.simulation import Act, Action, Simulation
 
@@ -44,9 +47,10 @@ AT_ONCE: Final = 60
 _CLUSTERS: Final = "/berth/v1/clusters"
 _ATTEMPTS: Final = 4
 _WITHIN_S: Final = 10.0
-_PATIENCE_S: Final = 3600.0
-_LOOK_S: Final = 0.25
+_PATIENCE_S: Final = 1200.0
+_LOOK_S: Final = 0.5
 _AGAIN_S: Final = 1.0
+_DELAYS_S: Final = (0.003, 0.03, 0.3)
 _DEAD: Final = "host-0001"
 _ON_DEAD_HOST: Final = ("evacuate", "release")
 
@@ -81,13 +85,20 @@ _ACTIONS: Final[dict[str, tuple[str, Any]]] = {
 }
 
 
-def seeds_of_all() -> range:
+def list_seeds() -> range:
     """The seeds that play the whole table once."""
-    return range(len(_portions()))
+    return range(len(_divide_table()))
 
 
-def _portions() -> list[Sequence[Crash]]:
-    """What each seed plays. Those that need a dead host keep to themselves."""
+def list_crashes(seed: int) -> Sequence[Crash]:
+    """What a seed plays."""
+    portions = _divide_table()
+    return portions[seed % len(portions)]
+
+
+@functools.cache
+def _divide_table() -> list[Sequence[Crash]]:
+    """The portions of the seeds. Crashes that need a dead host keep to themselves."""
     table = all_crashes()
     apart = [crash for crash in table if crash.saga in _ON_DEAD_HOST]
     rest = [crash for crash in table if crash.saga not in _ON_DEAD_HOST]
@@ -112,8 +123,7 @@ class Steps:
 
     def actions(self, seed: int) -> list[Action]:
         rng = random.Random(f"{seed} actions of {self.name}")
-        portions = _portions()
-        crashes = portions[seed % len(portions)]
+        crashes = list_crashes(seed)
         times = sorted(rng.uniform(0, _WITHIN_S) for _ in crashes)
         return [
             Action(at_s, str(crash), _Play(crash), rng.getrandbits(64))
@@ -126,22 +136,31 @@ class Steps:
     async def prepare(self, simulation: Simulation) -> None:
         simulation.crashes = Crashes(simulation.cloud)
         await Lifecycle().prepare(simulation)
-        on_dead_host = [
-            action.act.crash
-            for action in self.actions(simulation.world.seed)
-            if isinstance(action.act, _Play) and action.act.crash.saga in _ON_DEAD_HOST
-        ]
-        if on_dead_host:
-            names = {crash: _names_on_dead_host(crash, n) for n, crash in enumerate(on_dead_host)}
-            async with asyncio.TaskGroup() as group:
-                for name in itertools.chain(*names.values()):
-                    group.create_task(_Story(simulation, name).create(_DEAD))
-            simulation.facts["on the dead host"] = names
-            simulation.cloud.hosts[_DEAD].kill()
-            await simulation.cloud.until(lambda view: len(view.down) == 1)
+        _slow_down(simulation.cloud)
+        crashes = [one for one in list_crashes(simulation.world.seed) if one.saga in _ON_DEAD_HOST]
+        if crashes:
+            await _prepare_dead_host(simulation, crashes)
 
     async def check_at_rest(self, simulation: Simulation) -> None:
         await Lifecycle().check_at_rest(simulation)
+
+
+def _slow_down(cloud: SimCloud) -> None:
+    """Let requests and writes take as long as the seed says: with it changes what overtakes what."""
+    rng = cloud.world.rng("delays")
+    cloud.network.weather = Weather(delay_s=rng.choice(_DELAYS_S))
+    for database in cloud.databases():
+        database.condition = Condition(delay_s=rng.choice(_DELAYS_S))
+
+
+async def _prepare_dead_host(simulation: Simulation, crashes: Sequence[Crash]) -> None:
+    names = {crash: _names_on_dead_host(crash, number) for number, crash in enumerate(crashes)}
+    async with asyncio.TaskGroup() as group:
+        for name in itertools.chain(*names.values()):
+            group.create_task(_Story(simulation, name).create(_DEAD))
+    simulation.facts["on the dead host"] = names
+    simulation.cloud.hosts[_DEAD].kill()
+    await simulation.cloud.until(lambda view: len(view.down) == 1)
 
 
 def _names_on_dead_host(crash: Crash, number: int) -> list[str]:
