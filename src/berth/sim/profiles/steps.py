@@ -1,10 +1,12 @@
 """Every crash at every step of every saga, each with a server (or a cluster) of its own.
 
-Seed N plays some crashes of the table, one after the other as N grows; after the last it begins anew, with
-other luck. For each crash a server is brought to where its saga can begin, the saga is begun with the crash
-armed, and what died is started again after a moment. However it was interrupted, the saga must end as the
-table of all operations says. A crash that has not happened, because others were in the way, is tried again
-with a new server.
+Seed N plays some crashes of the table, one after the other as N grows. After the last it begins anew, with
+other luck, and with a second crash in each saga, whichever luck chooses.
+
+For each crash a server is brought to where its saga can begin, the saga is begun with the crash armed, and
+what died is started again after a moment. However it was interrupted, the saga must end as the table of all
+operations says. A crash that has not happened, because others were in the way, is tried again with a new
+server.
 
 An evacuation needs a host that is down, and the release after it needs that host back: all that a seed plays
 of them have one host in common, which dies before them and is revived at their end.
@@ -31,7 +33,9 @@ from berth.sim.coverage import (
     ALTERNATE,
     CLEAR,
     CLUSTER,
+    DONE,
     END,
+    FAILED,
     Crash,
     Crashes,
     all_crashes,
@@ -116,8 +120,8 @@ class Steps:
             hosts=6,
             workers=2,
             deadlines=Deadlines(60, 300, 600),
-            # There is time to abort a live migration.
-            behaviour=SimBehaviour(live_migrate_seconds=20),
+            # An abort comes in time, whoever dies on its way.
+            behaviour=SimBehaviour(live_migrate_seconds=60),
             settings={"resize_in_place": False},
         )
 
@@ -125,8 +129,14 @@ class Steps:
         rng = random.Random(f"{seed} actions of {self.name}")
         crashes = list_crashes(seed)
         times = sorted(rng.uniform(0, _WITHIN_S) for _ in crashes)
+        is_first_round = seed in list_seeds()
         return [
-            Action(at_s, str(crash), _Play(crash), rng.getrandbits(64))
+            Action(
+                at_s,
+                str(crash),
+                _Play(crash, None if is_first_round else _choose_second(crash, rng)),
+                rng.getrandbits(64),
+            )
             for at_s, crash in zip(times, crashes, strict=True)
         ]
 
@@ -153,6 +163,10 @@ def _slow_down(cloud: SimCloud) -> None:
         database.condition = Condition(delay_s=rng.choice(_DELAYS_S))
 
 
+def _choose_second(crash: Crash, rng: random.Random) -> Crash:
+    return rng.choice([other for other in all_crashes() if other.saga == crash.saga])
+
+
 async def _prepare_dead_host(simulation: Simulation, crashes: Sequence[Crash]) -> None:
     names = {crash: _names_on_dead_host(crash, number) for number, crash in enumerate(crashes)}
     async with asyncio.TaskGroup() as group:
@@ -170,10 +184,11 @@ def _names_on_dead_host(crash: Crash, number: int) -> list[str]:
 
 
 class _Play:
-    """Plays one crash, until it has happened."""
+    """Plays one crash, until it has happened. ``second`` may happen too, if the saga comes by there."""
 
-    def __init__(self, crash: Crash) -> None:
+    def __init__(self, crash: Crash, second: Crash | None) -> None:
         self.crash = crash
+        self._second = second
 
     def _names(self, simulation: Simulation, rng: random.Random) -> list[str]:
         """Of the server, or cluster, of each attempt."""
@@ -187,7 +202,10 @@ class _Play:
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 for name in self._names(simulation, rng):
-                    if await _Story(simulation, name).tell(crash):
+                    story = _Story(simulation, name)
+                    if self._second is not None:
+                        story.arm(self._second)
+                    if await story.tell(crash):
                         return
         except TimeoutError:
             simulation.fail(f"{crash}: no end within {_PATIENCE_S:g} s")
@@ -202,6 +220,9 @@ class _Story:
         self._crashes = simulation.crashes
         self._name = name
 
+    def arm(self, crash: Crash) -> None:
+        self._crashes.arm((self._name,), crash)
+
     async def create(self, host: str | None = None) -> None:
         await self._begin("create", host)
         await self._rest()
@@ -213,7 +234,7 @@ class _Story:
         if crash.role == "reconciler":
             await self._change_cluster(crash)
         elif crash.saga == "release":
-            self._crashes.arm((self._name,), crash)
+            self.arm(crash)
             await self._begin("evacuate")
             return True
         else:
@@ -236,12 +257,12 @@ class _Story:
         if crash.phase == ABORT:
             await self._abort()
         await self._rest()
-        if crash.phase != ABORT:
-            self._check(crash, saga, before)
+        self._check(crash, saga, before)
 
     def _check(self, crash: Crash, saga: Saga, before: Server | None) -> None:
         """A crash changes nothing in how a saga ends."""
-        step = None if crash.phase == ALTERNATE else step_that_fails(saga, crash.phase)
+        fails_at = {ABORT: FAILED, ALTERNATE: DONE}.get(crash.phase, crash.phase)
+        step = step_that_fails(saga, fails_at)
         expected = find_success(saga) if step is None else find_failure(saga, step)
         after = self._server()
         if not _is_as_expected(expected, saga, before, after):
@@ -286,13 +307,11 @@ class _Story:
         return await users.ask("POST", f"{path}/action", {action: parameters})
 
     async def _abort(self) -> None:
-        """Ask until it is known, or too late."""
-        while True:
-            server = self._server()
-            assert server is not None
+        """Ask until it is known, or the run has ended."""
+        while (server := self._server()) is not None and server.run is not None:
             path = f"{COMPUTE}/servers/{server.id}/migrations/{server.migration}"
             answer = await self._simulation.users.ask("DELETE", path)
-            if server.run is None or (answer is not None and answer.status < 500):
+            if answer is not None and answer.status < 500:
                 return
             await asyncio.sleep(_AGAIN_S)
 
