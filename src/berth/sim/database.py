@@ -104,13 +104,14 @@ class SimCalls:
         self._database = database
         self._process = process
         self._answer_s = answer_s
-        self._late = 0
+        # Calls that have not returned and that nobody waits for any more.
+        self._late: set[asyncio.Future[Any]] = set()
         # When the calls made so far have been carried out: one after the other, as by a thread.
         self._free_s = 0.0
 
     @property
     def is_silent(self) -> bool:
-        return self._late > 0
+        return bool(self._late)
 
     async def call(self, function: Callable[..., T], *arguments: Any, answer_s: float | None = None) -> T:
         if self._late:
@@ -150,8 +151,8 @@ class SimCalls:
         def settle(how: Callable[[Any], None], value: Any) -> None:
             if not outcome.done():
                 how(value)
-            elif self._late:
-                self._late -= 1
+            elif outcome in self._late:
+                self._late.remove(outcome)
 
         if trouble == "unsent":
             await asyncio.Event().wait()
@@ -162,9 +163,9 @@ class SimCalls:
         self._free_s = max(self._free_s, now_s) + delay_s
         database.world.call_later(self._free_s - now_s, carry_out)
         if self._free_s - now_s <= limit_s:
-            return await asyncio.shield(outcome)
+            return await outcome
         await asyncio.sleep(limit_s)
-        self._late += 1
+        self._late.add(outcome)
         outcome.cancel()
         raise NoAnswer(f"the database has not answered for {limit_s:g} s")
 

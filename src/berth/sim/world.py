@@ -78,6 +78,11 @@ class Process:
         return self._life.is_alive
 
     @property
+    def tasks_at_most(self) -> int:
+        """No fewer tasks than it has begun and not ended."""
+        return self._life.tasks_at_most
+
+    @property
     def tasks(self) -> int:
         """How many tasks it has begun and not ended."""
         return len(self._life.tasks)
