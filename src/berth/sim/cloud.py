@@ -7,19 +7,22 @@ production.
 
 import asyncio
 import contextlib
+import functools
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, Literal, NamedTuple, Self, TypeVar
 
 import msgspec
 
 from berth.agent.conductor import ConductorClient
 from berth.agent.credentials import Credential
 from berth.agent.drivers.behaviour import Behaviours, SimBehaviour
+from berth.agent.drivers.sim import Disk
 from berth.agent.fleet import SimHost, register, simulated_fleet
 from berth.agent.host import HostAgent, Pace
 from berth.agent.state import AgentState, Files, state_path
+from berth.api.kernel.auth.policy import Policy
 from berth.api.kernel.http import Receive, Scope, Send
 from berth.cell.application import Cell, CellSettings, Edges
 from berth.cell.conductor import Deadlines
@@ -37,6 +40,7 @@ from berth.model.quotas import RESOURCES
 from berth.model.rejections import Rejection
 from berth.model.saga_runs import Outbox, SagaRun
 from berth.model.servers import ConflictPolicy, Host, Server
+from berth.runtime.clock import SystemClock
 from berth.runtime.settings import Settings
 from berth.sagas.proposals import Context
 from berth.scheduler.plugins import scheduler_options
@@ -65,6 +69,12 @@ _UNFINISHED: Final = 0.2
 NO_QUOTAS: Final[dict[str, Any]] = {f"quota_{name}": -1 for name in RESOURCES if name != "metadata_items"}
 
 Begin = Callable[[View, int], Enact | Rejection]
+
+
+@functools.cache
+def _read_policy(defaults: Literal["legacy", "secure"]) -> Policy:
+    """The rules without a file. They never change, and take longer to read than all else in a start."""
+    return Policy(None, defaults, SystemClock())
 
 
 class MemoryFiles(Files):
@@ -155,7 +165,11 @@ class RegionWorker(Part):
     async def _run(self, process: Process) -> None:
         cloud = self.cloud
         parts = await compose(
-            cloud.settings, lambda observer: self._open(process, observer), process.clock, process.ids
+            cloud.settings,
+            lambda observer: self._open(process, observer),
+            process.clock,
+            process.ids,
+            policy=_read_policy(cloud.settings.policy_defaults),
         )
         self.parts = parts
         cloud.network.listen(REGION, process, parts.application)
@@ -285,15 +299,26 @@ class HostPart(Part):
         self._files = MemoryFiles()
         self.state = AgentState(state_path(_FOLDER, host.name), self._files)
 
+        self._survived: Disk | None = None
+
     def start(self) -> None:
         # What was not written to the disk is lost.
         self.state = AgentState(state_path(_FOLDER, self.host.name), self._files)
+        if self._survived is not None:
+            self.state.disk.clear()
+            self.state.disk.update(self._survived)
+            self._survived = None
         super().start()
 
     def credential(self, rng: random.Random) -> Credential:
         """The host's credential, as its disk has it."""
         host = self.host
         return Credential(_FOLDER, host.name, host.id, self._files, lambda: f"{rng.getrandbits(256):064x}")
+
+    def kill_agent(self) -> None:
+        """The agent dies. What its hypervisor has done stays, though the agent has not written it down."""
+        self._survived = dict(self.state.disk)
+        self.kill()
 
     async def _run(self, process: Process) -> None:
         cloud, host = self.cloud, self.host
