@@ -31,7 +31,7 @@ from berth.model.saga_runs import Instance
 from berth.model.servers import Action, Host, Migration, Server
 from berth.sagas.conflicts import held_now, same
 from berth.sagas.saga import find_saga
-from berth.sim.cloud import SimCloud
+from berth.sim.cloud import Part, SimCloud
 from berth.view import View
 from tests.lifecycle.stories import BEGINNINGS, MORE, beginning, new_server
 
@@ -66,6 +66,7 @@ class Chaos:
         self._is_over = False
         self.begun: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
+        self.killed: Counter[str] = Counter()
 
     async def run(self, count: int) -> None:
         """Carry out so many operations, and come to rest."""
@@ -77,9 +78,8 @@ class Chaos:
         finally:
             self._is_over = True
             await breaking
-        for name in self._cloud.fleet:
-            if not self._cloud.is_alive(name):
-                self._cloud.start_host(name)
+        for host in self._cloud.hosts.values():
+            host.revive()
         await self._cloud.all_at_rest()
         await self._cloud.until(lambda view: not len(view.down))
         # A host that is back cleans up what was evacuated from it, and then the migration lets go.
@@ -100,7 +100,7 @@ class Chaos:
                 self.refused[type(refused).__name__] += 1
                 if isinstance(refused, ServerNotFound):
                     self._servers.pop(server.id, None)
-            await asyncio.sleep(self._rng.uniform(0, 0.1))
+            await asyncio.sleep(self._rng.uniform(0, 5))
 
     def _choice(self) -> tuple[str, Server]:
         """What to do next, and to whom: mostly something that can be begun."""
@@ -152,25 +152,29 @@ class Chaos:
         """Conductors die seldom enough to notice hosts that have: after a start everybody has a while."""
         cloud, rng = self._cloud, self._rng
         while not self._is_over:
-            await asyncio.sleep(rng.uniform(0.05, 0.25))
-            alive = [name for name in cloud.fleet if cloud.is_alive(name)]
-            dead = [name for name in cloud.fleet if not cloud.is_alive(name)]
+            await asyncio.sleep(rng.uniform(0.3, 1.2))
+            alive = [host for host in cloud.hosts.values() if host.is_alive]
+            dead = [host for host in cloud.hosts.values() if not host.is_alive]
             what = rng.random()
-            if what < 0.5 and len(dead) < len(cloud.fleet) // 10:
-                inhabited = [name for name in alive if cloud.states[name].disk]
-                await cloud.kill_host(rng.choice(inhabited or alive))
+            if what < 0.5 and len(dead) < len(cloud.hosts) // 10:
+                inhabited = [host for host in alive if host.state.disk]
+                rng.choice(inhabited or alive).kill()
+                self.killed["host"] += 1
             elif what < 0.85 and len(dead) > 3:
-                cloud.start_host(rng.choice(dead))
-            elif what > 0.95:
+                rng.choice(dead).start()
+            elif what > 0.97:
                 cell = rng.choice(list(cloud.cells.values()))
-                await cell.kill()
-                await asyncio.sleep(rng.uniform(0, 0.3))
-                await cell.start()
+                await self._replace(cell)
+                self.killed["conductor"] += 1
             elif what > 0.93:
-                await cloud.restart_region()
-            elif what > 0.9:
-                await cloud.kill_links()
-                cloud.start_links()
+                worker = rng.choice(cloud.workers)
+                await self._replace(worker)
+                self.killed[worker.name] += 1
+
+    async def _replace(self, part: Part) -> None:
+        part.kill()
+        await asyncio.sleep(self._rng.uniform(0, 5))
+        part.revive()
 
 
 async def check_at_rest(cloud: SimCloud) -> None:
@@ -183,7 +187,7 @@ async def check_at_rest(cloud: SimCloud) -> None:
         if not wrong:
             return
         # Hosts say what they have when they next poll.
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(1)
         wrong = await _wrong_disks(cloud)
     raise AssertionError(f"the disks are not what the allocations say: {wrong}")
 
@@ -221,16 +225,16 @@ def _check_books(view: View) -> None:
 
 async def _wrong_disks(cloud: SimCloud) -> list[str]:
     """Servers on disks where they are not to be, or missing where they are."""
-    expected: dict[str, set[str]] = {name: set() for name in cloud.fleet}
-    names = {host.id: host.name for host in cloud.fleet.values()}
-    for cell in cloud.cells.values():
-        for instance in await cell.from_region.read(lambda view: list(view.records.all(Instance))):
+    expected: dict[str, set[str]] = {name: set() for name in cloud.hosts}
+    names = {part.host.id: name for name, part in cloud.hosts.items()}
+    for reader in cloud.readers.values():
+        for instance in await reader.read(lambda view: list(view.records.all(Instance))):
             for host in instance.hosts:
                 expected[names[host]].add(instance.id)
     wrong = [
         f"{server} is on {name}"
-        for name, state in cloud.states.items()
-        for server in state.disk.keys() - expected[name]
+        for name, host in cloud.hosts.items()
+        for server in host.state.disk.keys() - expected[name]
     ]
     running = await cloud.read(
         lambda view: [s for s in view.records.all(Server) if s.state in ("active", "stopped", "resized")]
@@ -238,7 +242,7 @@ async def _wrong_disks(cloud: SimCloud) -> list[str]:
     wrong += [
         f"{server.id} ({server.state}) is not on {server.place.name}; {await _history(cloud, server.id)}"
         for server in running
-        if server.place is not None and server.id not in cloud.states[server.place.name].disk
+        if server.place is not None and server.id not in cloud.hosts[server.place.name].state.disk
     ]
     return wrong
 

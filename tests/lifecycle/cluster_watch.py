@@ -7,10 +7,9 @@ asked.
 
 from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
 from typing import NamedTuple
 
-from berth.journal import open_journal, parse_address
+from berth.journal import Journal
 from berth.model.clusters import Cluster
 from berth.model.events import ConsumerChanged, Event, RecordChanged
 from berth.model.groups import HOST
@@ -39,17 +38,13 @@ class ClusterWatch:
         self._whose: dict[str, _Whose] = {}
         self._consumers: dict[str, set[str]] = {}
 
-    def replay(self, database: Path) -> None:
-        journal = open_journal(parse_address(f"sqlite:///{database}"), shared=False)
-        try:
-            index = Index(0)
-            while batches := list(journal.read(index, 1_000)):
-                for batch in batches:
-                    for entry in batch.entries:
-                        self._carried_out(entry.events)
-                index = batches[-1].index
-        finally:
-            journal.close()
+    def replay(self, journal: Journal) -> None:
+        index = Index(0)
+        while batches := list(journal.read(index, 1_000)):
+            for batch in batches:
+                for entry in batch.entries:
+                    self._carried_out(entry.events)
+            index = batches[-1].index
 
     def _carried_out(self, events: Iterable[Event]) -> None:
         touched = set()

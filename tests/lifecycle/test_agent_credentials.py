@@ -1,16 +1,15 @@
 """Who may speak for a host: its own agent, and nobody else, whatever they know of it."""
 
 import asyncio
-import stat
-from collections.abc import Awaitable, Callable
-from pathlib import Path
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import pytest
 
 from berth.agent.fleet import provider_id
 from berth.cell import agents
-from berth.client import Answer, connect_directly
+from berth.client import Answer
 from berth.model.saga_runs import Agent, SagaRun
 from berth.model.servers import Host, Migration
 from berth.runtime.ids import Ids
@@ -21,20 +20,16 @@ from tests.lifecycle.stories import beginning, done, host_dies, new_server
 HEADERS: Final = {"x-auth-token": "admin:project", "openstack-api-version": "placement 1.39"}
 MADE_UP: Final = "aaaaaaaa-0000-4000-8000-000000000001"
 SECRET: Final = "s" * 43
+PATIENCE_S: Final = 120
 TOKEN: Final = "the-join-token-of-the-cells"
 
-Story = Callable[[SimCloud], Awaitable[None]]
 
-
-def told(tmp_path: Path, story: Story, **options: Any) -> None:
-    async def tell() -> None:
-        given = {"seed": 5, "hosts": 4, "cells": 2, **options}
-        async with SimCloud(tmp_path, **given).running() as cloud:
-            # A host whose report is still being written says so.
-            await cloud.until(lambda view: not any(host.complaints for host in view.records.all(Host)))
-            await story(cloud)
-
-    asyncio.run(tell())
+@contextlib.asynccontextmanager
+async def running(**options: Any) -> AsyncIterator[SimCloud]:
+    async with SimCloud(**{"seed": 5, "hosts": 4, "cells": 2, **options}).running() as cloud:
+        # A host whose report is still being written says so.
+        await cloud.until(lambda view: not any(host.complaints for host in view.records.all(Host)))
+        yield cloud
 
 
 async def call(
@@ -52,7 +47,7 @@ async def call(
         headers["x-agent-credential"] = f"{host}:{secret}"
     if token is not None:
         headers["x-agent-token"] = token
-    return await connect_directly(cloud.cells[cell], headers).ask("POST", f"/agent/v1/{what}", body)
+    return await cloud.network.client(cloud.outside, cell, headers).ask("POST", f"/agent/v1/{what}", body)
 
 
 def provider(id: str, name: str, parent: str | None = None) -> dict[str, Any]:
@@ -65,30 +60,30 @@ def register(host: str, name: str, *more: dict[str, Any]) -> dict[str, Any]:
 
 async def whole(cloud: SimCloud, id: str) -> list[Any]:
     """All that Placement says of a provider."""
-    client = connect_directly(cloud.call_api, HEADERS)
+    client = cloud.client(HEADERS)
     parts = ("", "/inventories", "/traits", "/aggregates")
     return [(await client.ask("GET", f"/resource_providers/{id}{part}")).body for part in parts]
 
 
 async def until_complaint(cloud: SimCloud, cell: str, host: str, word: str) -> None:
     """Wait until a host's complaints have a word in them."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
-            agent = await cloud.cells[cell].from_region.read(lambda view: view.records.get(Agent, host))
+            agent = await cloud.readers[cell].read(lambda view: view.records.get(Agent, host))
             if agent is not None and word in " ".join(agent.complaints):
                 return
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.2)
 
 
 def cell_of(cloud: SimCloud, name: str) -> str:
-    return cloud.fleet[name].cell or ""
+    return cloud.hosts[name].host.cell or ""
 
 
 # -- attacks ------------------------------------------------------------------------------------
 
 
-def test_a_made_up_host_cannot_write_another_hosts_providers(tmp_path: Path) -> None:
-    async def story(cloud: SimCloud) -> None:
+async def test_a_made_up_host_cannot_write_another_hosts_providers() -> None:
+    async with running() as cloud:
         for victim in ("host-0004", "host-0004-gpu0", "host-0003"):
             id = provider_id(victim)
             before = await whole(cloud, id)
@@ -101,13 +96,11 @@ def test_a_made_up_host_cannot_write_another_hosts_providers(tmp_path: Path) -> 
                 await until_complaint(cloud, cell, host, victim)
             assert await whole(cloud, id) == before
 
-    told(tmp_path, story)
 
-
-def test_a_registration_is_of_the_hosts_own_tree(tmp_path: Path) -> None:
+async def test_a_registration_is_of_the_hosts_own_tree() -> None:
     victim = provider_id("host-0004")
 
-    async def story(cloud: SimCloud) -> None:
+    async with running() as cloud:
         before = await whole(cloud, victim)
         good = register(MADE_UP, "evil")
         for providers, why in (
@@ -124,14 +117,12 @@ def test_a_registration_is_of_the_hosts_own_tree(tmp_path: Path) -> None:
         assert await whole(cloud, victim) == before
         assert (await call(cloud, "cell1", "poll", {"host": MADE_UP})).status == 404
 
-    told(tmp_path, story)
-
 
 GPU: Final = provider_id("host-0004-gpu0")
 
 
-def test_a_host_or_a_name_that_is_there_is_not_taken_over(tmp_path: Path) -> None:
-    async def story(cloud: SimCloud) -> None:
+async def test_a_host_or_a_name_that_is_there_is_not_taken_over() -> None:
+    async with running() as cloud:
         for name in ("host-0003", "host-0004"):
             id = provider_id(name)
             before = await whole(cloud, id)
@@ -150,15 +141,13 @@ def test_a_host_or_a_name_that_is_there_is_not_taken_over(tmp_path: Path) -> Non
         assert part.status == 409
         assert "is part of the host" in part.detail
 
-    told(tmp_path, story)
 
-
-def test_no_host_hangs_a_provider_below_anothers(tmp_path: Path) -> None:
+async def test_no_host_hangs_a_provider_below_anothers() -> None:
     """A parent that is another's is left out, and so is what the report has below it."""
     graft, own = Ids(seed=1).uuid(), Ids(seed=2).uuid()
 
-    async def story(cloud: SimCloud) -> None:
-        client = connect_directly(cloud.call_api, HEADERS)
+    async with running() as cloud:
+        client = cloud.client(HEADERS)
         for victim in ("host-0004", "host-0004-gpu0"):
             id = provider_id(victim)
             first = register(MADE_UP, "evil", provider(own, "evil-own", MADE_UP))
@@ -175,13 +164,11 @@ def test_no_host_hangs_a_provider_below_anothers(tmp_path: Path) -> None:
             tree = (await client.ask("GET", f"/resource_providers?in_tree={id}")).body["resource_providers"]
             assert [row["name"] for row in tree if row["name"].startswith("evil")] == []
 
-    told(tmp_path, story)
 
-
-def test_no_host_shares_what_it_has_with_the_others(tmp_path: Path) -> None:
+async def test_no_host_shares_what_it_has_with_the_others() -> None:
     """It is in the aggregate of its cell: all hosts of the cell would use it for a pool."""
 
-    async def story(cloud: SimCloud) -> None:
+    async with running() as cloud:
         body = register(MADE_UP, "evil")
         body["providers"][0] |= {"traits": ["MISC_SHARES_VIA_AGGREGATE", "CUSTOM_FAST"]}
         assert (await call(cloud, "cell1", "register", body)).status == 200
@@ -189,14 +176,12 @@ def test_no_host_shares_what_it_has_with_the_others(tmp_path: Path) -> None:
         _, _, traits, _ = await whole(cloud, MADE_UP)
         assert traits["traits"] == ["CUSTOM_FAST"]
 
-    told(tmp_path, story)
 
-
-def test_no_host_takes_a_pool_of_its_cell_over(tmp_path: Path) -> None:
+async def test_no_host_takes_a_pool_of_its_cell_over() -> None:
     pool = Ids(seed=3).uuid()
 
-    async def story(cloud: SimCloud) -> None:
-        client = connect_directly(cloud.call_api, HEADERS)
+    async with running() as cloud:
+        client = cloud.client(HEADERS)
         made = await client.ask("POST", "/resource_providers", {"uuid": pool, "name": "pool"})
         assert made.status == 200
         for part, key, value in (
@@ -213,8 +198,6 @@ def test_no_host_takes_a_pool_of_its_cell_over(tmp_path: Path) -> None:
         assert "is a sharing provider" in answer.detail
         assert await whole(cloud, pool) == before
 
-    told(tmp_path, story)
-
 
 COMPUTE: Final = {"x-auth-token": "admin:project", "openstack-api-version": "compute 2.94"}
 POOLED: Final = "bbbbbbbb-0000-4000-8000-000000000001"
@@ -224,7 +207,7 @@ GOLD: Final = "bbbbbbbb-0000-4000-8000-000000000004"
 
 async def os_aggregate(cloud: SimCloud, name: str, zone: str | None = None) -> str:
     """An aggregate that an operator makes; its uuid."""
-    client = connect_directly(cloud.call_api, COMPUTE)
+    client = cloud.client(COMPUTE)
     context = {"aggregate": {"name": name} | ({} if zone is None else {"availability_zone": zone})}
     made = await client.ask("POST", "/compute/v2.1/os-aggregates", context)
     assert made.status == 200, made.body
@@ -232,20 +215,20 @@ async def os_aggregate(cloud: SimCloud, name: str, zone: str | None = None) -> s
 
 
 async def labelled(cloud: SimCloud, id: str, **label: Any) -> None:
-    client = connect_directly(cloud.call_api, HEADERS)
+    client = cloud.client(HEADERS)
     assert (await client.ask("PUT", f"/berth/v1/aggregates/{id}", {"aggregate": label})).status == 200
 
 
 async def zone_called(cloud: SimCloud, name: str) -> str:
-    client = connect_directly(cloud.call_api, HEADERS)
+    client = cloud.client(HEADERS)
     found = (await client.ask("GET", "/berth/v1/aggregates?kind=zone")).body["aggregates"]
     return str(next(one["uuid"] for one in found if one["name"] == name))
 
 
-def test_no_host_puts_itself_where_operators_put_hosts(tmp_path: Path) -> None:
+async def test_no_host_puts_itself_where_operators_put_hosts() -> None:
     """It drew servers of a project that has hosts of its own, and those of another cell and zone."""
 
-    async def story(cloud: SimCloud) -> None:
+    async with running() as cloud:
         vip = await os_aggregate(cloud, "vip")
         await os_aggregate(cloud, "east", "east")
         east = await zone_called(cloud, "east")
@@ -265,7 +248,7 @@ def test_no_host_puts_itself_where_operators_put_hosts(tmp_path: Path) -> None:
             lambda view: (host := view.records.get(Host, MADE_UP)) is not None and len(host.complaints) == 5
         )
         # What an operator does stays, and is no complaint any more.
-        client = connect_directly(cloud.call_api, COMPUTE)
+        client = cloud.client(COMPUTE)
         added = await client.ask(
             "POST", "/compute/v2.1/os-aggregates/1/action", {"add_host": {"host": "evil"}}
         )
@@ -276,16 +259,14 @@ def test_no_host_puts_itself_where_operators_put_hosts(tmp_path: Path) -> None:
         )
         assert vip in (await whole(cloud, MADE_UP))[3]["aggregates"]
 
-    told(tmp_path, story)
 
-
-def test_no_host_waits_in_an_aggregate_that_is_not_made_yet(tmp_path: Path) -> None:
+async def test_no_host_waits_in_an_aggregate_that_is_not_made_yet() -> None:
     """The uuids of aggregates and zones follow from numbers and names: they can be known before."""
 
-    async def story(cloud: SimCloud) -> None:
+    async with running() as cloud:
         first = await os_aggregate(cloud, "first", "east")
         east = await zone_called(cloud, "east")
-        client = connect_directly(cloud.call_api, COMPUTE)
+        client = cloud.client(COMPUTE)
         assert (await client.ask("DELETE", "/compute/v2.1/os-aggregates/1")).status == 200
         body = register(MADE_UP, "evil") | {"aggregates": [first, east]}
         assert (await call(cloud, "cell1", "register", body)).status == 200
@@ -295,11 +276,9 @@ def test_no_host_waits_in_an_aggregate_that_is_not_made_yet(tmp_path: Path) -> N
         assert shown["hosts"] == []
         assert (await whole(cloud, MADE_UP))[3]["aggregates"] == [cell_aggregate("cell1")]
 
-    told(tmp_path, story)
 
-
-def test_no_host_waits_in_a_cell_that_has_no_hosts_yet(tmp_path: Path) -> None:
-    async def story(cloud: SimCloud) -> None:
+async def test_no_host_waits_in_a_cell_that_has_no_hosts_yet() -> None:
+    async with running(hosts=1) as cloud:
         cell2 = cell_aggregate("cell2")
         body = register(MADE_UP, "evil") | {"aggregates": [cell2]}
         assert (await call(cloud, "cell1", "register", body)).status == 200
@@ -311,32 +290,28 @@ def test_no_host_waits_in_a_cell_that_has_no_hosts_yet(tmp_path: Path) -> None:
         assert (await whole(cloud, MADE_UP))[3]["aggregates"] == [cell_aggregate("cell1")]
         assert (await whole(cloud, other))[3]["aggregates"] == [cell2]
 
-    told(tmp_path, story, hosts=1)
 
-
-def test_no_host_is_shown_under_the_name_of_a_host_of_another_cell(tmp_path: Path) -> None:
-    async def story(cloud: SimCloud) -> None:
-        victim = next(name for name in cloud.fleet if cell_of(cloud, name) != "cell1")
+async def test_no_host_is_shown_under_the_name_of_a_host_of_another_cell() -> None:
+    async with running() as cloud:
+        victim = next(name for name in cloud.hosts if cell_of(cloud, name) != "cell1")
         assert (await call(cloud, "cell1", "register", register(MADE_UP, "evil"))).status == 200
         await call(cloud, "cell1", "register", register(MADE_UP, victim))
         await until_complaint(cloud, "cell1", MADE_UP, "cannot be changed")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while not (host := await cloud.read(lambda view: view.records.get(Host, MADE_UP))):
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.2)
             while not host.complaints:
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.2)
                 host = await cloud.read(lambda view: view.records.get(Host, MADE_UP))
                 assert host is not None
         assert host.name == "evil"
         assert len(await cloud.read(lambda view: view.records.find(Host, "name", victim))) == 1
 
-    told(tmp_path, story)
 
-
-def test_nobody_else_brings_a_dead_host_back(tmp_path: Path) -> None:
+async def test_nobody_else_brings_a_dead_host_back() -> None:
     """The migration was completed, and its source released, while the old server was still on its disk."""
 
-    async def story(cloud: SimCloud) -> None:
+    async with running(cells=1) as cloud:
         assert (await call(cloud, "cell1", "register", register(MADE_UP, "evil"))).status == 200
         server = await done(cloud, "create", new_server(cloud))
         assert server is not None
@@ -357,24 +332,22 @@ def test_nobody_else_brings_a_dead_host_back(tmp_path: Path) -> None:
         assert place.id in down
         assert migrations == ["done"], "it waits for its source to come back"
 
-    told(tmp_path, story, cells=1)
 
-
-def test_nobody_else_reports_a_command_done(tmp_path: Path) -> None:
+async def test_nobody_else_reports_a_command_done() -> None:
     """A server was ACTIVE and ran nowhere."""
 
-    async def story(cloud: SimCloud) -> None:
+    async with running(cells=1) as cloud:
         assert (await call(cloud, "cell1", "register", register(MADE_UP, "evil"))).status == 200
         server = await done(cloud, "create", new_server(cloud))
         assert server is not None
         assert server.place is not None
         host = server.place
-        await cloud.kill_host(host.name)
+        cloud.hosts[host.name].kill()
         assert await cloud.begin(beginning(cloud, "stop", server)) is None
-        cell = cloud.cells["cell1"].from_region
-        async with asyncio.timeout(10):
+        cell = cloud.readers["cell1"]
+        async with asyncio.timeout(PATIENCE_S):
             while not await cell.read(lambda view: view.records.count(SagaRun)):
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.1)
         run = f"{(await cell.read(lambda view: list(view.records.all(SagaRun))))[0].id}"
         for shown in (None, MADE_UP, host.id):
             for id in (run, f"{run} 0", f"{run}/0/1"):
@@ -386,8 +359,6 @@ def test_nobody_else_reports_a_command_done(tmp_path: Path) -> None:
         after = await cloud.at_rest(server.id)
         assert after is not None
         assert after.fault is not None, "the host that was to do it is dead"
-
-    told(tmp_path, story, cells=1)
 
 
 # -- bodies -------------------------------------------------------------------------------------
@@ -412,14 +383,16 @@ async def told_status(cloud: SimCloud, headers: dict[str, str], is_read: list[bo
         "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
         "client": ("test", 0),
     }
-    await cloud.cells["cell1"](scope, receive, send)
+    application = cloud.cells["cell1"].application
+    assert application is not None
+    await application(scope, receive, send)
     return int(sent[0]["status"])
 
 
-def test_no_body_is_read_of_a_caller_who_may_not_be_heard(tmp_path: Path) -> None:
+async def test_no_body_is_read_of_a_caller_who_may_not_be_heard() -> None:
     known, length = provider_id("host-0001"), {"content-length": "2"}
 
-    async def story(cloud: SimCloud) -> None:
+    async with running(cells=1, hosts=1, join_token=TOKEN) as cloud:
         is_read: list[bool] = []
         for shown in (
             {},
@@ -437,8 +410,6 @@ def test_no_body_is_read_of_a_caller_who_may_not_be_heard(tmp_path: Path) -> Non
         assert await told_status(cloud, {**length, "x-agent-token": TOKEN}, is_read) == 400
         assert is_read
 
-    told(tmp_path, story, cells=1, hosts=1, join_token=TOKEN)
-
 
 @pytest.mark.parametrize(
     ("change", "why"),
@@ -455,20 +426,16 @@ def test_no_body_is_read_of_a_caller_who_may_not_be_heard(tmp_path: Path) -> Non
         ({"name": "n" * 201}, "length <= 200"),
     ],
 )
-def test_what_a_host_cannot_have_is_refused_with_words(
-    change: dict[str, Any], why: str, tmp_path: Path
-) -> None:
-    async def story(cloud: SimCloud) -> None:
+async def test_what_a_host_cannot_have_is_refused_with_words(change: dict[str, Any], why: str) -> None:
+    async with running(cells=1, hosts=0) as cloud:
         body = register(MADE_UP, "odd", provider(GPU[:-1] + "0", "odd-1", MADE_UP) | change)
         answer = await call(cloud, "cell1", "register", body)
         assert answer.status == 400, answer.body
         assert why in answer.detail
 
-    told(tmp_path, story, cells=1, hosts=0)
 
-
-def test_a_registration_has_bounds(tmp_path: Path) -> None:
-    async def story(cloud: SimCloud) -> None:
+async def test_a_registration_has_bounds() -> None:
+    async with running(cells=1, hosts=0) as cloud:
         many = [provider(Ids().uuid(), f"p{number}", MADE_UP) for number in range(1000)]
         answer = await call(cloud, "cell1", "register", register(MADE_UP, "wide", *many))
         assert answer.status == 400
@@ -483,14 +450,12 @@ def test_a_registration_has_bounds(tmp_path: Path) -> None:
         answer = await call(cloud, "cell1", "register", register(MADE_UP, "fat", *fat))
         assert "6000 traits are more than 5000" in answer.detail
 
-    told(tmp_path, story, cells=1, hosts=0)
-
 
 # -- joining ------------------------------------------------------------------------------------
 
 
-def test_the_join_token_is_for_the_first_registration_alone(tmp_path: Path) -> None:
-    async def story(cloud: SimCloud) -> None:
+async def test_the_join_token_is_for_the_first_registration_alone() -> None:
+    async with running(cells=1, hosts=1, join_token=TOKEN) as cloud:
         body, poll = register(MADE_UP, "new"), {"host": MADE_UP}
         assert (await call(cloud, "cell1", "register", body)).status == 401
         assert (await call(cloud, "cell1", "register", body, token="wrong")).status == 401
@@ -504,37 +469,29 @@ def test_the_join_token_is_for_the_first_registration_alone(tmp_path: Path) -> N
         for what, sent in (("register", body), ("poll", poll), ("report", poll | {"order": "x"})):
             assert (await call(cloud, "cell1", what, sent, None, token=TOKEN)).status == 401, what
             assert (await call(cloud, "cell1", what, sent, secret="t" * 43, token=TOKEN)).status == 401, what
-        agent = await cloud.cells["cell1"].from_region.read(lambda view: view.records.get(Agent, MADE_UP))
+        agent = await cloud.readers["cell1"].read(lambda view: view.records.get(Agent, MADE_UP))
         assert agent is not None
         assert agent.credential is not None
         assert SECRET not in agent.credential
 
-    told(tmp_path, story, cells=1, hosts=1, join_token=TOKEN)
 
-
-def test_a_cell_has_so_many_hosts_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(cloud: SimCloud) -> None:
+async def test_a_cell_has_so_many_hosts_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(cells=1, hosts=1) as cloud:
         monkeypatch.setattr(agents, "HOSTS_MAX", 1)
         answer = await call(cloud, "cell1", "register", register(MADE_UP, "one-more"))
         assert (answer.status, answer.detail) == (409, "The cell has 1 hosts, which is the limit.")
         assert (await whole(cloud, MADE_UP))[0]["errors"][0]["status"] == 404, "nothing was written"
 
-    told(tmp_path, story, cells=1, hosts=1)
 
-
-def test_agents_keep_their_credentials_to_themselves(tmp_path: Path) -> None:
-    async def story(cloud: SimCloud) -> None:
-        files = sorted((tmp_path / "credentials").iterdir())
-        assert [path.name for path in files] == ["host-0001", "host-0002", "host-0003", "host-0004"]
-        assert len({path.read_text() for path in files}) == 4
-        for path in files:
-            assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        assert stat.S_IMODE(files[0].parent.stat().st_mode) == 0o700
+async def test_agents_keep_their_credentials_to_themselves() -> None:
+    async with running(join_token=TOKEN) as cloud:
+        known: set[str | None] = set()
+        for reader in cloud.readers.values():
+            known |= await reader.read(lambda view: {one.credential for one in view.records.all(Agent)})
+        assert len(known - {None}) == 4, "each has its own"
         # An agent that starts again is known by it, without the join token.
         cloud.join_token = None
-        await cloud.kill_host("host-0001")
+        cloud.hosts["host-0001"].kill()
         await cloud.until(lambda view: len(view.down) == 1)
-        cloud.start_host("host-0001")
+        cloud.hosts["host-0001"].start()
         await cloud.until(lambda view: not len(view.down))
-
-    told(tmp_path, story, join_token=TOKEN)

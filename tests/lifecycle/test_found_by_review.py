@@ -1,18 +1,18 @@
 """What was wrong once. Each fault was seen, by a script of its own, before it was mended."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Final
 
+import httpx
 import msgspec
 import pytest
 
 from berth.agent.drivers.behaviour import Rule, SimBehaviour
-from berth.cell import conductor
-from berth.cell.placement import ClaimWriter, PlacementUnavailable
+from berth.cell.conductor import Deadlines
 from berth.cell.protocol import ReportedProvider
-from berth.client import Answer, Client, connect_directly
+from berth.client import Client
 from berth.doctor.findings import examine
 from berth.main import application
 from berth.model.rejections import ConfirmBegun, NoFit, RevertBegun
@@ -22,6 +22,7 @@ from berth.runtime.settings import Settings
 from berth.sagas.conflicts import as_dict, held_now
 from berth.sim.cloud import SimCloud
 from berth.sim.faults import StepFault
+from berth.sim.network import Mishap
 from tests.lifecycle.chaos import check_at_rest
 from tests.lifecycle.stories import beginning, brought_before, done, host_dies, new_server
 from tests.lifecycle.test_moves import somebody_adds
@@ -29,12 +30,8 @@ from tests.lifecycle.test_moves import somebody_adds
 HEADERS: Final = {"x-auth-token": "admin:project", "openstack-api-version": "placement 1.39"}
 
 
-def told(tmp_path: Path, story: Callable[[SimCloud], Awaitable[None]], **options: Any) -> None:
-    async def tell() -> None:
-        async with SimCloud(tmp_path, **{"seed": 5, "hosts": 3, **options}).running() as cloud:
-            await story(cloud)
-
-    asyncio.run(tell())
+def running(**options: Any) -> AbstractAsyncContextManager[SimCloud]:
+    return SimCloud(**{"seed": 5, "hosts": 3, **options}).running()
 
 
 async def _at_rest(cloud: SimCloud, id: str) -> Server:
@@ -43,33 +40,25 @@ async def _at_rest(cloud: SimCloud, id: str) -> Server:
     return found
 
 
-def test_a_host_that_was_down_for_long_gets_rid_of_what_was_deleted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_host_that_was_down_for_long_gets_rid_of_what_was_deleted() -> None:
     """The cell had forgotten the server, and with it that its command to destroy was the last."""
-    monkeypatch.setattr(conductor, "_FORGET_AFTER_S", -1)
-    monkeypatch.setattr(conductor, "_FORGET_EVERY_NS", 0)
-
-    async def story(cloud: SimCloud) -> None:
+    async with running() as cloud:
         server = await brought_before(cloud, "delete")
         place = await host_dies(cloud, server)
         await done(cloud, "delete", server)
         other = await brought_before(cloud, "delete")
         await done(cloud, "delete", other)
-        cell = cloud.cells["cell1"].from_region
-        async with asyncio.timeout(20):
-            while await cell.read(lambda view: view.records.get(Instance, other.id)) is not None:
-                await brought_before(cloud, "delete")
-        cloud.start_host(place.name)
+        async with asyncio.timeout(3 * 3600):
+            while await cloud.readers["cell1"].read(lambda view: view.records.get(Instance, other.id)):
+                await asyncio.sleep(60)
+        cloud.hosts[place.name].start()
         await cloud.until(lambda view: not len(view.down))
         assert cloud.hosts_with(server.id) == set()
 
-    told(tmp_path, story)
 
-
-def test_nobody_is_placed_on_a_host_of_no_cell(tmp_path: Path) -> None:
-    async def story(cloud: SimCloud) -> None:
-        client = connect_directly(cloud.api, HEADERS)
+async def test_nobody_is_placed_on_a_host_of_no_cell() -> None:
+    async with running() as cloud:
+        client = cloud.client(HEADERS)
         id = "aaaaaaaa-0000-4000-8000-000000000001"
         await client.ask("POST", "/resource_providers", {"uuid": id, "name": "vast"})
         inventories = {name: {"total": 10**6} for name in ("VCPU", "MEMORY_MB", "DISK_GB")}
@@ -84,27 +73,26 @@ def test_nobody_is_placed_on_a_host_of_no_cell(tmp_path: Path) -> None:
         assert isinstance(refused, NoFit), refused
         assert any(step.constraint == "cell" and step.removed == 1 for step in refused.steps), refused
 
-    told(tmp_path, story)
 
-
-def test_a_lost_answer_and_somebody_elses_change_do_not_double_anything(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def story(cloud: SimCloud) -> None:
+async def test_a_lost_answer_and_somebody_elses_change_do_not_double_anything() -> None:
+    async with running() as cloud:
         server = await brought_before(cloud, "migrate")
         before = await _at_rest(cloud, server.id)
-        real = ClaimWriter._ask
-        lost: list[Any] = []
+        lost: list[asyncio.Task[None]] = []
 
-        async def ask(writer: ClaimWriter, method: str, path: str, body: Any) -> Answer:
-            answer = await real(writer, method, path, body)
-            if method == "POST" and answer.status == 204 and len(body) == 2 and not lost:
-                lost.append(body)
-                await somebody_adds(cloud, server.id)
-                raise PlacementUnavailable("the answer is lost")
-            return answer
+        def lose(source: str, address: str, request: httpx.Request) -> Mishap | None:
+            is_claim = source == "cell1" and (request.method, request.url.path) == ("POST", "/allocations")
+            if lost or not is_claim or len(msgspec.json.decode(request.content)) != 2:
+                return None
+            lost.append(asyncio.create_task(add_then()))
+            return "answer lost"
 
-        monkeypatch.setattr(ClaimWriter, "_ask", ask)
+        async def add_then() -> None:
+            """When it is made, and before the conductor asks again."""
+            await asyncio.sleep(1)
+            await somebody_adds(cloud, server.id)
+
+        cloud.network.decide = lose
         rule = Rule(outcome="fail", verb="prepare")
         cloud.behaviours.replace(SimBehaviour(build_seconds=0, other_seconds=0, rules=(rule,)))
         assert await cloud.begin(beginning(cloud, "migrate", server)) is None
@@ -115,31 +103,27 @@ def test_a_lost_answer_and_somebody_elses_change_do_not_double_anything(
         assert after.held == await cloud.read(lambda view: held_now(view, server.id))
         assert _disk(after.kept) == 7, "it is known to be somebody else's"
 
-    told(tmp_path, story)
-
 
 def _disk(held: Any) -> int:
     return sum(amounts.get("DISK_GB", 0) for amounts in as_dict(held).values())
 
 
 @pytest.mark.parametrize("name", ["stop", "delete", "migrate"])
-def test_a_run_that_waited_for_its_conductor_has_its_time(name: str, tmp_path: Path) -> None:
-    async def story(cloud: SimCloud) -> None:
+async def test_a_run_that_waited_for_its_conductor_has_its_time(name: str) -> None:
+    async with running() as cloud:
         server = await brought_before(cloud, name)
-        await cloud.cells["cell1"].kill()
+        cloud.cells["cell1"].kill()
         assert await cloud.begin(beginning(cloud, name, server)) is None
-        await asyncio.sleep(1.2)  # longer than the deadline of any step
-        await cloud.cells["cell1"].start()
+        await asyncio.sleep(2 * Deadlines().ordinary)
+        cloud.cells["cell1"].start()
         after = await cloud.at_rest(server.id)
         assert after is None or after.fault is None, after
 
-    told(tmp_path, story, heartbeat_timeout_s=3)
 
-
-def test_what_a_late_confirmation_has_cleaned_up_is_not_reverted_to(tmp_path: Path) -> None:
-    async def story(cloud: SimCloud) -> None:
+async def test_what_a_late_confirmation_has_cleaned_up_is_not_reverted_to() -> None:
+    async with running() as cloud:
         server = await brought_before(cloud, "confirm")
-        cloud.plan.add(StepFault(server.id, "confirm", 1, "forward", "late"))
+        cloud.faults.add(StepFault(server.id, "confirm", 1, "forward", "late"))
         assert await cloud.begin(beginning(cloud, "confirm", server)) is None
         assert (await _at_rest(cloud, server.id)).state == "resized"
         assert isinstance(await cloud.begin(beginning(cloud, "revert", server)), ConfirmBegun)
@@ -148,13 +132,11 @@ def test_what_a_late_confirmation_has_cleaned_up_is_not_reverted_to(tmp_path: Pa
         assert after.place is not None
         assert cloud.hosts_with(server.id) == {after.place.name}
 
-    told(tmp_path, story)
 
-
-def test_a_revert_that_failed_can_be_asked_for_again(tmp_path: Path) -> None:
-    async def story(cloud: SimCloud) -> None:
+async def test_a_revert_that_failed_can_be_asked_for_again() -> None:
+    async with running() as cloud:
         server = await brought_before(cloud, "revert")
-        cloud.plan.add(StepFault(server.id, "revert", 1, "forward", "fail"))
+        cloud.faults.add(StepFault(server.id, "revert", 1, "forward", "fail"))
         assert await cloud.begin(beginning(cloud, "revert", server)) is None
         assert (await _at_rest(cloud, server.id)).state == "error"
         after = await done(cloud, "revert", server)
@@ -163,15 +145,13 @@ def test_a_revert_that_failed_can_be_asked_for_again(tmp_path: Path) -> None:
         await cloud.all_at_rest()
         await check_at_rest(cloud)
 
-    told(tmp_path, story)
 
-
-def test_what_was_half_deleted_is_not_confirmed(tmp_path: Path) -> None:
+async def test_what_was_half_deleted_is_not_confirmed() -> None:
     """Its only copy was gone, and it was said to be resized."""
 
-    async def story(cloud: SimCloud) -> None:
+    async with running() as cloud:
         server = await brought_before(cloud, "confirm")
-        cloud.plan.add(StepFault(server.id, "delete", 2, "forward", "fail"))
+        cloud.faults.add(StepFault(server.id, "delete", 2, "forward", "fail"))
         assert await cloud.begin(beginning(cloud, "delete", server)) is None
         assert (await _at_rest(cloud, server.id)).state == "error"
         assert isinstance(await cloud.begin(beginning(cloud, "confirm", server)), RevertBegun)
@@ -179,20 +159,18 @@ def test_what_was_half_deleted_is_not_confirmed(tmp_path: Path) -> None:
         await cloud.all_at_rest()
         await check_at_rest(cloud)
 
-    told(tmp_path, story)
 
-
-def test_what_was_held_is_given_back_though_its_units_have_shrunk(tmp_path: Path) -> None:
+async def test_what_was_held_is_given_back_though_its_units_have_shrunk() -> None:
     """It ended in ERROR, with both halves held, until somebody made the units larger again."""
 
-    async def story(cloud: SimCloud) -> None:
+    async with running() as cloud:
         server = await brought_before(cloud, "migrate")
         place = (await _at_rest(cloud, server.id)).place
         assert place is not None
         rule = Rule(outcome="fail", verb="send")
         cloud.behaviours.replace(SimBehaviour(build_seconds=0, other_seconds=0.3, rules=(rule,)))
         assert await cloud.begin(beginning(cloud, "migrate", server)) is None
-        client = connect_directly(cloud.api, HEADERS)
+        client = cloud.client(HEADERS)
         path = f"/resource_providers/{place.id}/inventories"
         found = (await client.ask("GET", path)).body
         found["inventories"]["MEMORY_MB"]["max_unit"] = 256
@@ -203,17 +181,13 @@ def test_what_was_held_is_given_back_though_its_units_have_shrunk(tmp_path: Path
         await cloud.all_at_rest()
         await check_at_rest(cloud)
 
-    told(tmp_path, story)
-
 
 @pytest.mark.parametrize("operation", ["migrate", "revert"])
 @pytest.mark.parametrize("source", ["full", "deleted"])
-def test_what_cannot_be_given_back_ends_in_error_and_leaks_nothing(
-    tmp_path: Path, operation: str, source: str
-) -> None:
+async def test_what_cannot_be_given_back_ends_in_error_and_leaks_nothing(operation: str, source: str) -> None:
     """Somebody has deleted the migration's allocations, and has filled or deleted the source."""
 
-    async def story(cloud: SimCloud) -> None:
+    async with running() as cloud:
         server = await brought_before(cloud, operation)
         rules = (Rule(outcome="fail", verb="send"),) if operation == "migrate" else ()
         cloud.behaviours.replace(SimBehaviour(build_seconds=0, other_seconds=0.5, rules=rules))
@@ -224,7 +198,7 @@ def test_what_cannot_be_given_back_ends_in_error_and_leaks_nothing(
         assert migration is not None
         place, dest = migration.source, migration.dest
         assert dest is not None
-        client = connect_directly(cloud.api, HEADERS)
+        client = cloud.client(HEADERS)
         assert (await client.ask("DELETE", f"/allocations/{migration.id}")).status == 204
         await _fill_or_delete(cloud, place.id, source)
 
@@ -245,12 +219,10 @@ def test_what_cannot_be_given_back_ends_in_error_and_leaks_nothing(
         assert await cloud.read(lambda view: (len(view.consumers), view.records.count(Migration))) == (0, 0)
         assert cloud.hosts_with(server.id) == set()
 
-    told(tmp_path, story)
-
 
 async def _fill_or_delete(cloud: SimCloud, host: str, how: str) -> None:
     """Leave no room on a host, or no provider of it."""
-    client = connect_directly(cloud.api, HEADERS)
+    client = cloud.client(HEADERS)
     if how == "full":
         path = f"/resource_providers/{host}/inventories"
         found = (await client.ask("GET", path)).body
@@ -262,35 +234,35 @@ async def _fill_or_delete(cloud: SimCloud, host: str, how: str) -> None:
         assert (await client.ask("DELETE", f"/resource_providers/{id}")).status == 204
 
 
-def test_who_takes_a_cell_over_is_alone(tmp_path: Path) -> None:
+async def test_who_takes_a_cell_over_is_alone() -> None:
     """Two conductors marked each other's hosts down."""
 
-    async def story(cloud: SimCloud) -> None:
-        cell = cloud.cells["cell1"]
-        first = await cell.from_region.read(lambda view: view.records.get(Term, "conductor"))
-        await cell.start()
-        second = await cell.from_region.read(lambda view: view.records.get(Term, "conductor"))
+    async with running() as cloud:
+        cell, reader = cloud.cells["cell1"], cloud.readers["cell1"]
+        first = await reader.read(lambda view: view.records.get(Term, "conductor"))
+        before, cell.process = cell.process, None
+        cell.start()
+        assert before is not None
+        await before.ended
+        second = await reader.read(lambda view: view.records.get(Term, "conductor"))
         assert first is not None
         assert second is not None
         assert second.number == first.number + 1
         for _ in range(5):
             server = await done(cloud, "create", new_server(cloud))
             assert server is not None
-        agents = await cell.from_region.read(lambda view: list(view.records.all(Agent)))
+        agents = await reader.read(lambda view: list(view.records.all(Agent)))
         assert not any(agent.is_down for agent in agents)
 
-    told(tmp_path, story)
 
-
-def test_a_cell_that_is_away_does_not_hold_up_the_others(tmp_path: Path) -> None:
-    async def story(cloud: SimCloud) -> None:
+async def test_a_cell_that_is_away_does_not_hold_up_the_others() -> None:
+    async with running(cells=2, hosts=6) as cloud:
         servers = [await brought_before(cloud, "stop") for _ in range(6)]
         cells = {s.id: (await _at_rest(cloud, s.id)).place for s in servers}
         here = next(s for s in servers if (place := cells[s.id]) and place.cell == "cell1")
         there = next(s for s in servers if (place := cells[s.id]) and place.cell == "cell2")
-        await cloud.kill_links()
         cloud.unreachable.add("cell2")
-        cloud.start_links()
+        cloud.workers[0].restart()
         assert await cloud.begin(beginning(cloud, "stop", there)) is None
         assert (await done(cloud, "stop", here)) is not None
         waiting = await cloud.server(there.id)
@@ -298,8 +270,6 @@ def test_a_cell_that_is_away_does_not_hold_up_the_others(tmp_path: Path) -> None
         assert waiting.run is not None
         cloud.unreachable.clear()
         assert (await _at_rest(cloud, there.id)).state == "stopped"
-
-    told(tmp_path, story, cells=2, hosts=6)
 
 
 # -- HTTP ---------------------------------------------------------------------------------------

@@ -2,24 +2,25 @@
 people can see, and what is gone is not handed out again."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
-from pathlib import Path
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, Final
 
+import httpx
 import msgspec
 import pytest
 
 from berth.agent.fleet import SimInventory, SimProvider, provider_id
-from berth.agent.state import AgentState, state_path
 from berth.cell import hosts, saga_runs
-from berth.client import Unreachable, connect_directly
+from berth.cell.conductor import Conductor
 from berth.doctor.findings import examine
 from berth.model.events import Origin
 from berth.model.ids import ProviderId
 from berth.model.saga_runs import Agent, HostTree
 from berth.model.servers import Host
 from berth.sagas.hosts import cell_aggregate
-from berth.sim.cloud import SimCloud
+from berth.sim.cloud import HostPart, SimCloud
+from berth.sim.network import Mishap, Weather
 from tests.lifecycle.chaos import check_at_rest
 from tests.lifecycle.stories import done, host_dies, new_server
 
@@ -31,9 +32,8 @@ NAME: Final = "host-0004"
 ID: Final = provider_id(NAME)
 GPU0: Final = provider_id(f"{NAME}-gpu0")
 GPU1: Final = provider_id(f"{NAME}-gpu1")
+PATIENCE_S: Final = 120
 HOLDER: Final = "99999999-0000-4000-8000-000000000001"
-
-Story = Callable[["Operator"], Awaitable[None]]
 
 
 class Operator:
@@ -41,7 +41,7 @@ class Operator:
 
     def __init__(self, cloud: SimCloud) -> None:
         self.cloud = cloud
-        self.client = connect_directly(cloud.call_api, HEADERS)
+        self.client = cloud.client(HEADERS)
 
     async def ask(self, method: str, path: str, body: object = None, expects: Iterable[int] = (200,)) -> Any:
         answer = await self.client.ask(method, path, body)
@@ -78,22 +78,32 @@ class Operator:
 
     async def until_written(self, provider: str) -> None:
         """Wait until a provider is there, with its inventories."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while not await self.is_there(provider) or not await self.inventories(provider):
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.5)
 
     async def restart(self, *children: SimProvider, **fields: object) -> None:
         """Start the agent again, on a machine with these devices."""
-        await self.cloud.kill_host(NAME)
-        host = self.cloud.fleet[NAME]
+        part = self.cloud.hosts[NAME]
+        part.kill()
         given = {"children": children, **fields}
-        self.cloud.fleet[NAME] = msgspec.structs.replace(host, **given)
-        self.cloud.start_host(NAME)
+        part.host = msgspec.structs.replace(part.host, **given)
+        part.start()
 
     async def is_up_for_a_while(self) -> None:
         """All are up, also after the time in which a host is down that is not heard of."""
         await asyncio.sleep(2.5 * self.cloud.heartbeat_timeout_s)
         await self.cloud.until(lambda view: not len(view.down))
+
+    def placement_fails(
+        self, fails: Callable[[httpx.Request], bool] | None, how: Mishap = "request cut"
+    ) -> None:
+        """Have some of the conductor's requests to Placement go wrong; None: no more."""
+        self.cloud.network.decide = (
+            None
+            if fails is None
+            else lambda source, address, request: how if source == "cell1" and fails(request) else None
+        )
 
     async def complaints(self) -> list[str]:
         shown = await self.ask("GET", f"/berth/v1/hosts/{ID}")
@@ -101,24 +111,26 @@ class Operator:
 
     async def until_complaints(self, *words: str) -> list[str]:
         """The complaints, when there are as many as these, each with these words in it."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 found = await self.complaints()
                 if len(found) == len(words) and all(map(lambda w, c: w in c, words, found)):
                     return found
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.5)
 
 
-def told(tmp_path: Path, story: Story) -> None:
-    async def tell() -> None:
-        async with SimCloud(tmp_path, seed=5, hosts=4).running() as cloud:
-            operator = Operator(cloud)
-            # A host is up before all that it reported is written.
-            for device in (GPU0, GPU1):
-                await operator.until_written(device)
-            await story(operator)
+@contextlib.asynccontextmanager
+async def running() -> AsyncIterator[Operator]:
+    async with SimCloud(seed=5, hosts=4).running() as cloud:
+        operator = Operator(cloud)
+        # A host is up before all that it reported is written.
+        for device in (GPU0, GPU1):
+            await operator.until_written(device)
+        yield operator
 
-    asyncio.run(tell())
+
+def is_about_providers(request: httpx.Request) -> bool:
+    return request.url.path.startswith("/resource_providers")
 
 
 def gpu(number: int, **fields: Any) -> SimProvider:
@@ -126,10 +138,10 @@ def gpu(number: int, **fields: Any) -> SimProvider:
     return SimProvider(name=f"gpu{number}", **(given | fields))
 
 
-def test_what_operators_set_stays_and_the_host_is_up(tmp_path: Path) -> None:
+async def test_what_operators_set_stays_and_the_host_is_up() -> None:
     """Registration was refused for ever, and the host was down, because of a licence that was in use."""
 
-    async def story(operator: Operator) -> None:
+    async with running() as operator:
         await operator.ask("PUT", "/resource_classes/CUSTOM_LICENSE", None, (201,))
         await operator.ask("PUT", "/traits/CUSTOM_GOLD", None, (201,))
         vcpu = (await operator.inventories(ID))["VCPU"] | {"allocation_ratio": 3.0, "reserved": 2}
@@ -150,19 +162,17 @@ def test_what_operators_set_stays_and_the_host_is_up(tmp_path: Path) -> None:
         traits = (await operator.ask("GET", path))["traits"]
         assert sorted(traits) == ["COMPUTE_NODE", "CUSTOM_GOLD", "HW_CPU_X86_SGX"], "AVX2 was the agent's own"
 
-    told(tmp_path, story)
 
-
-def test_what_an_agent_changes_is_written_where_no_operator_has_set_it(tmp_path: Path) -> None:
-    async def story(operator: Operator) -> None:
+async def test_what_an_agent_changes_is_written_where_no_operator_has_set_it() -> None:
+    async with running() as operator:
         sizes = {
             "VCPU": SimInventory(total=64, allocation_ratio=2.0, reserved=1),
             "MEMORY_MB": SimInventory(total=1024),
         }
         await operator.restart(inventories=sizes)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while "DISK_GB" in await operator.inventories(ID):
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.5)
         after = await operator.inventories(ID)
         assert {
             kind: (one["total"], one["reserved"], one["allocation_ratio"]) for kind, one in after.items()
@@ -171,15 +181,13 @@ def test_what_an_agent_changes_is_written_where_no_operator_has_set_it(tmp_path:
             "MEMORY_MB": (1024, 0, 1.0),
         }
 
-    told(tmp_path, story)
 
-
-def test_a_device_that_is_gone_is_deleted(tmp_path: Path) -> None:
-    async def story(operator: Operator) -> None:
+async def test_a_device_that_is_gone_is_deleted() -> None:
+    async with running() as operator:
         await operator.restart(gpu(0))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while await operator.is_there(GPU1):
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.5)
         await operator.is_up_for_a_while()
         assert await operator.is_there(GPU0)
         assert await operator.complaints() == []
@@ -187,13 +195,11 @@ def test_a_device_that_is_gone_is_deleted(tmp_path: Path) -> None:
         await operator.until_written(GPU1)
         assert (await operator.inventories(GPU1))["VGPU"]["reserved"] == 0
 
-    told(tmp_path, story)
 
-
-def test_nothing_new_fits_on_a_device_that_is_gone_and_in_use(tmp_path: Path) -> None:
+async def test_nothing_new_fits_on_a_device_that_is_gone_and_in_use() -> None:
     """A server was built on a GPU that was not there any more, and was ACTIVE."""
 
-    async def story(operator: Operator) -> None:
+    async with running() as operator:
         await operator.claim(GPU1, {"VGPU": 1})
         await operator.restart()
         (complaint,) = await operator.until_complaints(
@@ -221,11 +227,9 @@ def test_nothing_new_fits_on_a_device_that_is_gone_and_in_use(tmp_path: Path) ->
         services = await operator.ask("GET", "/compute/v2.1/os-services")
         assert [one["disabled_reason"] for one in services["services"]] == [None] * 4
 
-    told(tmp_path, story)
 
-
-def test_a_device_that_comes_back_has_what_it_had(tmp_path: Path) -> None:
-    async def story(operator: Operator) -> None:
+async def test_a_device_that_comes_back_has_what_it_had() -> None:
+    async with running() as operator:
         vgpu = (await operator.inventories(GPU1))["VGPU"]
         await operator.write(GPU1, {"VGPU": vgpu | {"reserved": 1, "allocation_ratio": 2.0}})
         await operator.claim(GPU1, {"VGPU": 1})
@@ -236,16 +240,14 @@ def test_a_device_that_comes_back_has_what_it_had(tmp_path: Path) -> None:
         back = (await operator.inventories(GPU1))["VGPU"]
         assert (back["total"], back["reserved"], back["allocation_ratio"]) == (4, 1, 2.0)
 
-    told(tmp_path, story)
 
-
-def test_a_device_that_is_in_use_in_its_old_shape_gets_no_new_one_beside_it(tmp_path: Path) -> None:
+async def test_a_device_that_is_in_use_in_its_old_shape_gets_no_new_one_beside_it() -> None:
     """A PF that is split into VFs, of which one is in use, is made a whole one."""
     split = SimProvider(name="pf0", inventories={"SRIOV_NET_VF": SimInventory(total=8)})
     whole = SimProvider(name="pf0", inventories={"CUSTOM_PF": SimInventory(total=1)})
     pf = provider_id(f"{NAME}-pf0")
 
-    async def story(operator: Operator) -> None:
+    async with running() as operator:
         await operator.restart(split)
         await operator.until_written(pf)
         await operator.claim(pf, {"SRIOV_NET_VF": 1})
@@ -262,14 +264,12 @@ def test_a_device_that_is_in_use_in_its_old_shape_gets_no_new_one_beside_it(tmp_
         await operator.until_complaints()
         assert list(await operator.inventories(pf)) == ["CUSTOM_PF"]
 
-    told(tmp_path, story)
 
-
-def test_what_placement_refuses_is_a_complaint_and_the_rest_is_written(tmp_path: Path) -> None:
+async def test_what_placement_refuses_is_a_complaint_and_the_rest_is_written() -> None:
     odd = gpu(0, inventories={"VGPU": SimInventory(total=3), "NO_SUCH_CLASS": SimInventory(total=1)})
     odd = msgspec.structs.replace(odd, traits=("HW_GPU_API_VULKAN", "NO_SUCH_TRAIT", "CUSTOM_FINE"))
 
-    async def story(operator: Operator) -> None:
+    async with running() as operator:
         taken = {"uuid": "99999999-0000-4000-8000-000000000002", "name": f"{NAME}-gpu7"}
         await operator.ask("POST", "/resource_providers", taken)
         await operator.restart(odd, gpu(7), inventories={"VCPU": SimInventory(total=8)})
@@ -280,24 +280,20 @@ def test_what_placement_refuses_is_a_complaint_and_the_rest_is_written(tmp_path:
         assert sorted(found["traits"]) == ["CUSTOM_FINE", "HW_GPU_API_VULKAN"]
         assert (await operator.inventories(ID))["VCPU"]["total"] == 8
 
-    told(tmp_path, story)
 
-
-def test_a_class_that_shrinks_below_its_use_is_told_of(tmp_path: Path) -> None:
-    async def story(operator: Operator) -> None:
+async def test_a_class_that_shrinks_below_its_use_is_told_of() -> None:
+    async with running() as operator:
         await operator.claim(GPU0, {"VGPU": 3})
         await operator.restart(gpu(0, inventories={"VGPU": SimInventory(total=2)}), gpu(1))
         await operator.until_complaints("3 of VGPU are in use, the host has 2")
         await operator.is_up_for_a_while()
         assert (await operator.inventories(GPU0))["VGPU"]["total"] == 2
 
-    told(tmp_path, story)
 
-
-def test_an_evacuated_host_comes_back_whatever_is_held_on_it(tmp_path: Path) -> None:
+async def test_an_evacuated_host_comes_back_whatever_is_held_on_it() -> None:
     """The migration held the licence until the host was up, and the host was not up because it was held."""
 
-    async def story(operator: Operator) -> None:
+    async with running() as operator:
         cloud = operator.cloud
         await operator.ask("PUT", "/resource_classes/CUSTOM_LICENSE", None, (201,))
         server = await done(cloud, "create", new_server(cloud))
@@ -309,48 +305,30 @@ def test_an_evacuated_host_comes_back_whatever_is_held_on_it(tmp_path: Path) -> 
         await host_dies(cloud, server)
         await done(cloud, "evacuate", server)
         assert cloud.hosts_with(server.id) != {place.name}
-        cloud.start_host(place.name)
+        cloud.hosts[place.name].start()
         await cloud.until(lambda view: not len(view.down))
         await cloud.all_at_rest()
         assert len(cloud.hosts_with(server.id)) == 1
         await operator.release()
         await check_at_rest(cloud)
 
-    told(tmp_path, story)
 
-
-def test_a_host_is_up_though_placement_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(operator: Operator) -> None:
-        cloud = operator.cloud
-        real, is_away = cloud.api.__class__.__call__, [True]
-
-        async def away(self: Any, scope: Any, receive: Any, send: Any) -> None:
-            if is_away[0] and scope["path"].startswith("/resource_providers"):
-                raise Unreachable("as the test wants it")
-            await real(self, scope, receive, send)
-
-        monkeypatch.setattr(cloud.api.__class__, "__call__", away)
+async def test_a_host_is_up_though_placement_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running() as operator:
+        operator.placement_fails(is_about_providers)
         await operator.restart(gpu(0))
         await operator.until_complaints("Placement did not answer")
         await operator.is_up_for_a_while()
-        is_away[0] = False
+        operator.placement_fails(None)
         await operator.until_complaints()
         assert not await operator.is_there(GPU1)
 
-    told(tmp_path, story)
 
-
-def test_a_host_is_up_though_placement_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(operator: Operator) -> None:
-        cloud = operator.cloud
-        real = cloud.api.__class__.__call__
-
-        async def slow(self: Any, scope: Any, receive: Any, send: Any) -> None:
-            if scope["path"].startswith("/resource_providers"):
-                await asyncio.sleep(cloud.heartbeat_timeout_s / 4)
-            await real(self, scope, receive, send)
-
-        monkeypatch.setattr(cloud.api.__class__, "__call__", slow)
+async def test_a_host_is_up_though_placement_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running() as operator:
+        # Slow, and not so slow that nobody waits for it.
+        operator.cloud.network.weather = Weather(delayed_s=9)
+        operator.placement_fails(is_about_providers, "delayed")
         await operator.restart(gpu(0), gpu(2))
         await operator.until_complaints("still being written")
         await operator.is_up_for_a_while()
@@ -358,13 +336,11 @@ def test_a_host_is_up_though_placement_is_slow(tmp_path: Path, monkeypatch: pyte
         assert not await operator.is_there(GPU1)
         assert await operator.is_there(provider_id(f"{NAME}-gpu2"))
 
-    told(tmp_path, story)
 
-
-def test_complaints_are_few_and_short(tmp_path: Path) -> None:
+async def test_complaints_are_few_and_short() -> None:
     children = tuple(gpu(number, traits=(f"X{'Y' * 200}_{number}",)) for number in range(30))
 
-    async def story(operator: Operator) -> None:
+    async with running() as operator:
         await operator.restart(*children)
         await operator.cloud.until(lambda view: len(_host(view).complaints) > 1)
         found = await operator.complaints()
@@ -374,12 +350,10 @@ def test_complaints_are_few_and_short(tmp_path: Path) -> None:
         services = await operator.ask("GET", "/compute/v2.1/os-services")
         assert max(len(one["disabled_reason"] or "") for one in services["services"]) == 255
 
-    told(tmp_path, story)
 
-
-def test_a_report_that_the_journal_cannot_keep_is_a_complaint(tmp_path: Path) -> None:
-    async def story(operator: Operator) -> None:
-        engine = operator.cloud.cells["cell1"]._engine
+async def test_a_report_that_the_journal_cannot_keep_is_a_complaint() -> None:
+    async with running() as operator:
+        engine = operator.cloud.cells["cell1"].engine
         assert engine is not None
         engine._command_bytes_max = 4_000
         await operator.restart(*(gpu(number) for number in range(30)))
@@ -390,16 +364,12 @@ def test_a_report_that_the_journal_cannot_keep_is_a_complaint(tmp_path: Path) ->
         await operator.until_complaints()
         assert await operator.is_there(provider_id(f"{NAME}-gpu29"))
 
-    told(tmp_path, story)
 
-
-def test_a_host_that_is_none_is_not_shown(tmp_path: Path) -> None:
-    async def story(operator: Operator) -> None:
+async def test_a_host_that_is_none_is_not_shown() -> None:
+    async with running() as operator:
         await operator.ask("GET", f"/berth/v1/hosts/{HOLDER}", None, (404,))
         refused = await operator.ask("GET", f"/berth/v1/hosts/{GPU0}", None, (400, 404, 409))
         assert refused["errors"]
-
-    told(tmp_path, story)
 
 
 def _host(view: Any) -> Host:
@@ -409,56 +379,55 @@ def _host(view: Any) -> Host:
 
 
 @pytest.mark.parametrize("left", [(), (gpu(1, inventories={"PGPU": SimInventory(total=1)}),)])
-def test_a_device_comes_back_as_it_was_though_placement_was_away_when_it_was_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: tuple[SimProvider, ...]
+async def test_a_device_comes_back_as_it_was_though_placement_was_away_when_it_was_gone(
+    monkeypatch: pytest.MonkeyPatch, left: tuple[SimProvider, ...]
 ) -> None:
     """What was reserved of a device before it was withheld is known, wherever the report was cut off."""
 
-    async def story(operator: Operator) -> None:
-        cloud = operator.cloud
-        real, is_away = cloud.api.__class__.__call__, [False]
+    async with running() as operator:
+        is_away = False
 
-        async def away(self: Any, scope: Any, receive: Any, send: Any) -> None:
-            if is_away[0] and scope["path"].startswith("/resource_providers"):
-                raise Unreachable("as the test wants it")
-            await real(self, scope, receive, send)
-            # The device is withheld, and nothing more is heard.
-            withheld = (scope["method"], scope["path"]) == ("PUT", f"/resource_providers/{GPU1}/inventories")
-            is_away[0] = is_away[0] or withheld
+        def is_cut_off(request: httpx.Request) -> bool:
+            """The device is withheld, and nothing more is heard."""
+            nonlocal is_away
+            was_away = is_away
+            path = f"/resource_providers/{GPU1}/inventories"
+            is_away = is_away or (request.method, request.url.path) == ("PUT", path)
+            return was_away and is_about_providers(request)
 
         await operator.claim(GPU1, {"VGPU": 1})
-        monkeypatch.setattr(cloud.api.__class__, "__call__", away)
+        operator.placement_fails(is_cut_off)
         await operator.restart(gpu(0), *left)
         await operator.until_complaints("Placement did not answer")
-        monkeypatch.setattr(cloud.api.__class__, "__call__", real)
+        operator.placement_fails(None)
         await operator.until_complaints("gone from the host")
         assert (await operator.inventories(GPU1))["VGPU"]["reserved"] == 4
         await operator.restart(gpu(0), gpu(1))
         await operator.until_complaints()
         assert (await operator.inventories(GPU1))["VGPU"]["reserved"] == 0
 
-    told(tmp_path, story)
 
-
-def test_a_conductor_that_was_replaced_writes_nothing_of_hosts(tmp_path: Path) -> None:
+async def test_a_conductor_that_was_replaced_writes_nothing_of_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     """It still hears agents until it ends, and marked hosts down that its successor hears."""
+    # It does not notice that it is to end.
+    monkeypatch.setattr(Conductor, "run", lambda conductor: asyncio.Event().wait())
 
-    async def story(operator: Operator) -> None:
+    async with running() as operator:
         cloud = operator.cloud
-        cell = cloud.cells["cell1"]
+        reader = cloud.readers["cell1"]
         await cloud.until(lambda view: not any(host.complaints for host in view.records.all(Host)))
-        await cell.from_region.submit(
+        await reader.submit(
             lambda view, now_s: saga_runs.begin_term(view), Origin("", "test", None, "test"), lambda *_: None
         )
 
         def hosts(view: Any) -> list[Any]:
             return [*view.records.all(Agent), *view.records.all(HostTree)]
 
-        before = await cell.from_region.read(hosts)
-        await cloud.kill_host("host-0001")
+        before = await reader.read(hosts)
+        cloud.hosts["host-0001"].kill()
         await operator.restart(gpu(0))
-        client = connect_directly(
-            cell, {"x-agent-version": "2", "x-agent-credential": f"{HOLDER}:{'s' * 43}"}
+        client = cloud.network.client(
+            cloud.outside, "cell1", {"x-agent-version": "2", "x-agent-credential": f"{HOLDER}:{'s' * 43}"}
         )
         joining = {
             "host": HOLDER,
@@ -469,28 +438,19 @@ def test_a_conductor_that_was_replaced_writes_nothing_of_hosts(tmp_path: Path) -
         answer = await client.ask("POST", "/agent/v1/register", joining)
         assert (answer.status, answer.detail) == (503, "another conductor has taken over this cell")
         await asyncio.sleep(2.5 * cloud.heartbeat_timeout_s)
-        assert await cell.from_region.read(hosts) == before
+        assert await reader.read(hosts) == before
         assert not await operator.is_there(HOLDER)
         assert await operator.is_there(GPU1)
 
-    told(tmp_path, story)
 
-
-def test_complaints_of_a_host_without_a_provider_are_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_complaints_of_a_host_without_a_provider_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The region knew nothing of a host that had joined and whose provider could not be created."""
 
-    async def story(operator: Operator) -> None:
+    async with running() as operator:
         cloud = operator.cloud
-        real, is_away = cloud.api.__class__.__call__, [True]
-
-        async def away(self: Any, scope: Any, receive: Any, send: Any) -> None:
-            if is_away[0] and (scope["method"], scope["path"]) == ("POST", "/resource_providers"):
-                raise Unreachable("as the test wants it")
-            await real(self, scope, receive, send)
-
-        monkeypatch.setattr(cloud.api.__class__, "__call__", away)
+        operator.placement_fails(
+            lambda request: (request.method, request.url.path) == ("POST", "/resource_providers")
+        )
         add_host(cloud, "host-0005")
         new = provider_id("host-0005")
         await cloud.until(lambda view: view.records.get(Host, new) is not None)
@@ -507,30 +467,27 @@ def test_complaints_of_a_host_without_a_provider_are_seen(
         (finding,) = await cloud.read(lambda view: examine(view, 10**10))
         assert (finding.kind, finding.subject) == ("host_complaint", new)
         assert complaint in finding.sentence
-        is_away[0] = False
+        operator.placement_fails(None)
         await cloud.until(lambda view: not any(host.complaints for host in view.records.all(Host)))
         assert await operator.is_there(new)
         assert (await operator.ask("GET", f"/berth/v1/hosts/{new}"))["host"]["domains"] != []
 
-    told(tmp_path, story)
-
 
 def add_host(cloud: SimCloud, name: str, **fields: Any) -> None:
     """Another host, like the first, which joins the first cell."""
-    host = msgspec.structs.replace(cloud.fleet["host-0001"], name=name, **fields)
-    cloud.fleet[name] = host
-    cloud.states[name] = AgentState(state_path(cloud.folder, name))
-    cloud.start_host(name)
+    host = msgspec.structs.replace(cloud.hosts["host-0001"].host, name=name, **fields)
+    cloud.hosts[name] = HostPart(cloud, host)
+    cloud.hosts[name].start()
 
 
 @pytest.mark.parametrize("lost", ["host", "device", "cell"])
-def test_what_others_have_deleted_of_a_host_is_written_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
+async def test_what_others_have_deleted_of_a_host_is_written_again(
+    monkeypatch: pytest.MonkeyPatch, lost: str
 ) -> None:
     """It was told of, and stayed lost until the agent was started again."""
     monkeypatch.setattr(hosts, "_CHECK_EVERY", 1)
 
-    async def story(operator: Operator) -> None:
+    async with running() as operator:
         cloud = operator.cloud
         await cloud.until(lambda view: not any(host.complaints for host in view.records.all(Host)))
         before = [await operator.ask("GET", f"/resource_providers/{id}/inventories") for id in (ID, GPU0)]
@@ -554,5 +511,3 @@ def test_what_others_have_deleted_of_a_host_is_written_again(
         assert [one["inventories"] for one in after] == [one["inventories"] for one in before]
         assert await cloud.read(lambda view: examine(view, 10**10)) == ()
         await operator.is_up_for_a_while()
-
-    told(tmp_path, story)

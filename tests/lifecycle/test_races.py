@@ -2,16 +2,16 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from berth.client import Answer, connect_directly
+from berth.client import Answer
 from berth.model.commands import Enact
 from berth.model.events import RecordChanged
 from berth.model.servers import Server
 from berth.sim.cloud import SimCloud
+from berth.sim.network import Weather
 from tests.lifecycle.chaos import check_at_rest
 from tests.lifecycle.stories import LARGE, brought_before, host_dies
 
@@ -24,7 +24,7 @@ class Caller:
 
     def __init__(self, cloud: SimCloud) -> None:
         headers = {"x-auth-token": "admin:project", "openstack-api-version": "compute 2.90"}
-        self._client = connect_directly(cloud.api, headers)
+        self._client = cloud.client(headers)
 
     async def act(self, server: Server, action: dict[str, Any]) -> Answer:
         return await self._client.ask("POST", f"/compute/v2.1/servers/{server.id}/action", action)
@@ -73,54 +73,48 @@ PAIRS: Final[dict[str, tuple[str, Ask, Ask]]] = {
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_one_wins_and_the_other_is_told(name: str, tmp_path: Path) -> None:
+async def test_one_wins_and_the_other_is_told(name: str) -> None:
     story, first, second = PAIRS[name]
 
-    async def tell() -> None:
-        async with SimCloud(tmp_path, seed=7, hosts=6).running() as cloud:
-            await _write_flavor(cloud)
-            caller = Caller(cloud)
-            for _ in range(ROUNDS):
-                server = await brought_before(cloud, story)
-                answers = await asyncio.gather(first(caller, server), second(caller, server))
-                statuses = sorted(answer.status for answer in answers)
-                assert statuses[0] in (200, 202, 204), [answer.body for answer in answers]
-                assert statuses[1] == 409, [answer.body for answer in answers]
-                (refused,) = [answer for answer in answers if answer.status == 409]
-                sentence = refused.body["conflictingRequest"]["message"]
-                assert "Cannot '" in sentence
-                assert server.id in sentence
-                await cloud.at_rest(server.id)
-            await cloud.all_at_rest()
-            await check_at_rest(cloud)
-
-    asyncio.run(tell())
+    async with SimCloud(seed=7, hosts=6).running() as cloud:
+        await _write_flavor(cloud)
+        caller = Caller(cloud)
+        for _ in range(ROUNDS):
+            server = await brought_before(cloud, story)
+            answers = await asyncio.gather(first(caller, server), second(caller, server))
+            statuses = sorted(answer.status for answer in answers)
+            assert statuses[0] in (200, 202, 204), [answer.body for answer in answers]
+            assert statuses[1] == 409, [answer.body for answer in answers]
+            (refused,) = [answer for answer in answers if answer.status == 409]
+            sentence = refused.body["conflictingRequest"]["message"]
+            assert "Cannot '" in sentence
+            assert server.id in sentence
+            await cloud.at_rest(server.id)
+        await cloud.all_at_rest()
+        await check_at_rest(cloud)
 
 
-def test_migrate_and_evacuate(tmp_path: Path) -> None:
-    async def tell() -> None:
-        async with SimCloud(tmp_path, seed=8, hosts=6).running() as cloud:
-            caller = Caller(cloud)
-            server = await brought_before(cloud, "delete")
-            place = await host_dies(cloud, server)
-            answers = await asyncio.gather(EVACUATE(caller, server), MIGRATE(caller, server))
-            assert sorted(answer.status for answer in answers) == [200, 409], answers
-            after = await cloud.at_rest(server.id)
-            assert after is not None
-            assert after.place is not None
-            assert after.place != place
-            cloud.start_host(place.name)
-            await cloud.until(lambda view: not len(view.down))
-            await cloud.all_at_rest()
-            await check_at_rest(cloud)
-
-    asyncio.run(tell())
+async def test_migrate_and_evacuate() -> None:
+    async with SimCloud(seed=8, hosts=6).running() as cloud:
+        caller = Caller(cloud)
+        server = await brought_before(cloud, "delete")
+        place = await host_dies(cloud, server)
+        answers = await asyncio.gather(EVACUATE(caller, server), MIGRATE(caller, server))
+        assert sorted(answer.status for answer in answers) == [200, 409], answers
+        after = await cloud.at_rest(server.id)
+        assert after is not None
+        assert after.place is not None
+        assert after.place != place
+        cloud.hosts[place.name].start()
+        await cloud.until(lambda view: not len(view.down))
+        await cloud.all_at_rest()
+        await check_at_rest(cloud)
 
 
 @pytest.mark.parametrize(
     "name", ["evacuate", "resize", "migrate", "live migrate", "delete", "confirm", "revert", "shelve"]
 )
-def test_needs_change_while_something_is_done(name: str, tmp_path: Path) -> None:
+async def test_needs_change_while_something_is_done(name: str) -> None:
     asks: dict[str, tuple[str, Ask]] = {
         "evacuate": ("evacuate", EVACUATE),
         "resize": ("delete", RESIZE),
@@ -133,31 +127,29 @@ def test_needs_change_while_something_is_done(name: str, tmp_path: Path) -> None
     }
     story, ask = asks[name]
 
-    async def tell() -> None:
-        async with SimCloud(tmp_path, seed=9, hosts=6).running() as cloud:
-            await _write_flavor(cloud)
-            caller = Caller(cloud)
-            for _ in range(1 if name == "evacuate" else 3):
+    async with SimCloud(seed=9, hosts=6).running() as cloud:
+        # What is sent first arrives first.
+        cloud.network.weather = Weather(delay_s=0)
+        await _write_flavor(cloud)
+        caller = Caller(cloud)
+        for _ in range(1 if name == "evacuate" else 3):
+            server = await brought_before(cloud, story)
+            answer, need = await asyncio.gather(ask(caller, server), caller.need(server))
+            assert answer.status in (200, 202, 204), answer.body
+            assert need.status == 409, need.body
+            await cloud.at_rest(server.id)
+            # The other way round both are done: a need is there at once, and goes along.
+            if story == "delete":
                 server = await brought_before(cloud, story)
-                answer, need = await asyncio.gather(ask(caller, server), caller.need(server))
+                need, answer = await asyncio.gather(caller.need(server), ask(caller, server))
+                assert need.status == 200, need.body
                 assert answer.status in (200, 202, 204), answer.body
-                assert need.status == 409, need.body
                 await cloud.at_rest(server.id)
-                # The other way round both are done: a need is there at once, and goes along.
-                if story == "delete":
-                    server = await brought_before(cloud, story)
-                    need, answer = await asyncio.gather(caller.need(server), ask(caller, server))
-                    assert need.status == 200, need.body
-                    assert answer.status in (200, 202, 204), answer.body
-                    await cloud.at_rest(server.id)
-            for host in cloud.fleet:
-                if not cloud.is_alive(host):
-                    cloud.start_host(host)
-            await cloud.until(lambda view: not len(view.down))
-            await cloud.all_at_rest()
-            await check_at_rest(cloud)
-
-    asyncio.run(tell())
+        for host in cloud.hosts.values():
+            host.revive()
+        await cloud.until(lambda view: not len(view.down))
+        await cloud.all_at_rest()
+        await check_at_rest(cloud)
 
 
 async def _write_flavor(cloud: SimCloud) -> None:

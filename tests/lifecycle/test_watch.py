@@ -1,11 +1,10 @@
 """Whoever follows /berth/v1/events sees every operation of a server from its beginning to its end."""
 
-import asyncio
 import itertools
 import json
-from pathlib import Path
 from typing import Any
 
+from berth.api.kernel.application import Application
 from berth.model.ids import Index
 from berth.model.servers import Server
 from berth.sim.cloud import SimCloud
@@ -15,6 +14,12 @@ from tests.unit.native.streams import EventStream, listening
 SEED = 20261115
 # A host dies for the evacuation: it comes last.
 OPERATIONS = ["create", *(name for name in BEGINNINGS if name != "evacuate"), "evacuate"]
+
+
+def api_of(cloud: SimCloud) -> Application:
+    parts = cloud.workers[0].parts
+    assert parts is not None
+    return parts.application
 
 
 def changes_of(events: list[Any], server: str) -> list[Any]:
@@ -31,7 +36,7 @@ async def page(cloud: SimCloud, after: int) -> list[Any]:
     """All events behind an index, page by page."""
     events: list[Any] = []
     while True:
-        async with listening(cloud.api, f"?after={after}&limit=50", accept="application/json") as (
+        async with listening(api_of(cloud), f"?after={after}&limit=50", accept="application/json") as (
             answer,
             task,
         ):
@@ -61,7 +66,7 @@ async def follow(cloud: SimCloud, saga: str) -> None:
     server = await brought_before(cloud, saga)
     before = await cloud.server(server.id)
     start = await cloud.read(lambda view: int(view.index))
-    async with listening(cloud.api, f"?after={start}") as (stream, _):
+    async with listening(api_of(cloud), f"?after={start}") as (stream, _):
         await done(cloud, saga, server)
         end = await cloud.read(lambda view: int(view.index))
         await stream.until(lambda stream: bool(stream.ids) and stream.ids[-1] >= end)
@@ -82,16 +87,13 @@ async def follow(cloud: SimCloud, saga: str) -> None:
     assert states[-1] == (None if after is None else (after.state, after.task)), saga
 
     middle = events[len(events) // 2]["index"]
-    async with listening(cloud.api, last_event_id=str(middle)) as (stream, _):
+    async with listening(api_of(cloud), last_event_id=str(middle)) as (stream, _):
         await stream.until(lambda stream: bool(stream.ids) and stream.ids[-1] >= end)
         resumed = [event for event in told(stream) if event["index"] <= end]
     assert resumed == [event for event in events if event["index"] > middle], saga
 
 
-def test_the_stream_tells_of_every_operation(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with SimCloud(tmp_path, seed=SEED, hosts=8).running() as cloud:
-            for saga in OPERATIONS:
-                await follow(cloud, saga)
-
-    asyncio.run(story())
+async def test_the_stream_tells_of_every_operation() -> None:
+    async with SimCloud(seed=SEED, hosts=8).running() as cloud:
+        for saga in OPERATIONS:
+            await follow(cloud, saga)

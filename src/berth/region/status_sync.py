@@ -347,15 +347,16 @@ class StatusSync:
         runs, agents = await self._cell.read(
             lambda view: (list(view.records.all(SagaRun)), list(view.records.all(Agent)))
         )
-        await finish_all(self._sync_host(agent) for agent in agents)
-        await finish_all(self._sync_run(run) for run in runs)
+        await finish_all(self._sync_host(agent) for agent in agents if self._is_new(agent))
+        await finish_all(self._sync_run(run) for run in runs if self._is_new(run))
         current = {one.id for one in (*runs, *agents)}
         self._seen = {id: record for id, record in self._seen.items() if id in current}
         self._index = index
 
+    def _is_new(self, record: SagaRun | Agent) -> bool:
+        return self._seen.get(record.id) is not record
+
     async def _sync_host(self, agent: Agent) -> None:
-        if self._seen.get(agent.id) is agent:
-            return
         is_refused = await self._submit(lambda view, now_s: apply_host(view, agent, self._name, now_s))
         # A host joins before its provider is written: it is looked at again until that is there.
         is_there = await self._region.read(lambda view: ProviderId(agent.id) in view.providers)
@@ -363,16 +364,14 @@ class StatusSync:
             self._seen[agent.id] = agent
 
     async def _sync_run(self, run: SagaRun) -> None:
-        if self._seen.get(run.id) is run:
-            return
         await self._submit(lambda view, now_s: apply_progress(view, run, now_s))
         if not await self._region.read(lambda view: is_applied(view, run)):
             raise Unavailable(f"the progress of saga run {run.id} ({run.saga}) could not be written")
-        self._seen[run.id] = run
         if is_finished(run):
             await self._cell.submit(
                 lambda view, _: saga_runs.remove_finished(view, run.id), _ORIGIN, lambda view, changed: None
             )
+        self._seen[run.id] = run
 
     async def _submit(self, propose: Callable[[View, int], Enact | None]) -> bool:
         """Have a change made that may turn out not to be needed. Whether it was refused."""

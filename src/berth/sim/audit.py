@@ -14,7 +14,7 @@ And in a cell's: a saga run goes on from where it was, and does nothing after it
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from berth.model.events import (
     AggregateLabelled,
@@ -32,7 +32,9 @@ from berth.model.events import (
 from berth.model.groups import HOST, Group
 from berth.model.placement import STANDARD_CLASSES, Holdings, Inventory
 from berth.model.saga_runs import SagaRun
-from berth.model.servers import Server
+from berth.model.servers import Record, Server
+
+R = TypeVar("R", bound=Record)
 
 FINISHED: Final = ("done", "failed")
 _NOTHING: Final[Any] = None
@@ -43,18 +45,20 @@ Fail = Callable[[str], None]
 
 class Ledger:
     """What a region's journal says, as plain maps, judged after every command. ``is_ours``: nobody but Berth
-    writes allocations of servers."""
+    writes allocations of servers. ``judges`` are checks of a profile, asked after every command too."""
 
     def __init__(self, fail: Fail, *, is_ours: bool) -> None:
         self._fail = fail
         self._is_ours = is_ours
         self._facts: dict[Hashable, Any] = {}
         self._holders: dict[str, set[str]] = {}
-        self._members: dict[str, set[str]] = {}
+        self.members: dict[str, set[str]] = {}
         self._parents: dict[str, str | None] = {}
         self.requests: dict[str, list[int]] = {}
         """At which indices a request has written."""
-        self.servers: dict[str, Server] = {}
+        self._records: dict[type[Record], dict[str, Any]] = {}
+        self.servers = self.records(Server)
+        self.judges: list[Callable[[int, Iterable[Event]], None]] = []
 
     def take(self, index: int, entries: Iterable[Any]) -> None:
         for entry in entries:
@@ -64,8 +68,14 @@ class Ledger:
             for event in entry.events:
                 self._apply(index, event)
             self._judge(index, entry.events, before)
+            for judge in self.judges:
+                judge(index, entry.events)
 
     # -- facts ----------------------------------------------------------------------------------
+
+    def records(self, kind: type[R]) -> dict[str, R]:
+        """All records of a kind, by their ids."""
+        return self._records.setdefault(kind, {})
 
     def held(self, consumer: str) -> Holdings:
         found: Holdings = self._facts.get(("held", consumer), ())
@@ -89,6 +99,10 @@ class Ledger:
     def _class_name(self, class_id: int) -> str:
         named = self._facts.get(("class", class_id))
         return STANDARD_CLASSES[class_id] if named is None else str(named.name)
+
+    def groups(self) -> list[str]:
+        """The ids of all groups."""
+        return [str(key[1]) for key in self._facts if isinstance(key, tuple) and key[0] == "group"]
 
     def root(self, provider: str) -> str:
         parent = self._parents.get(provider)
@@ -134,16 +148,16 @@ class Ledger:
             case MemberChanged():
                 self._set(index, ("member", event.consumer), event.before, event.after)
                 if event.before is not None:
-                    self._members[event.before.group].discard(event.consumer)
+                    self.members[event.before.group].discard(event.consumer)
                 if event.after is not None:
-                    self._members.setdefault(event.after.group, set()).add(event.consumer)
+                    self.members.setdefault(event.after.group, set()).add(event.consumer)
             case RecordChanged():
                 record: Any = event.after or event.before
                 self._set(index, (type(record).__name__, record.id), event.before, event.after)
-                if isinstance(record, Server):
-                    self.servers[record.id] = record
-                    if event.after is None:
-                        del self.servers[record.id]
+                records = self._records.setdefault(type(record), {})
+                records[record.id] = record
+                if event.after is None:
+                    del records[record.id]
 
     def _set(self, index: int, key: Hashable, before: Any, after: Any) -> None:
         self._expect(index, key, before)
@@ -192,10 +206,10 @@ class Ledger:
             return
         # A server and its migration are one member; it is in every domain where either holds something.
         where: set[tuple[str, str]] = set()
-        for consumer in self._members.get(id, ()):
+        for consumer in self.members.get(id, ()):
             member = self._facts["member", consumer]
             for provider, _ in self.held(consumer):
-                for domain in self._domains(group.domain, self.root(provider)):
+                for domain in self.domains(group.domain, self.root(provider)):
                     where.add((domain, member.stands_for))
         counts = Counter(domain for domain, _ in where)
         if group.is_apart:
@@ -208,7 +222,8 @@ class Ledger:
             # A member that is alone may be moved: then it is in two places for a while.
             self._demand(len(counts) == 1, index, f"members of {group.name} are apart: {dict(counts)}")
 
-    def _domains(self, kind: str, root: str) -> Iterable[str]:
+    def domains(self, kind: str, root: str) -> Iterable[str]:
+        """The domains of a kind that a host is in."""
         if kind == HOST:
             return (root,)
         aggregates = self._facts.get(("aggregates", root)) or ()

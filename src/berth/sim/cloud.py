@@ -205,8 +205,6 @@ class SimCell(Part):
         async with cell.running() as conducting:
             cloud.network.listen(self.name, process, cell)
             await conducting
-        # Another conductor has taken over.
-        process.kill()
 
     def _edges(self, process: Process) -> Edges:
         async def open_engine(observer: Observer) -> Engine:

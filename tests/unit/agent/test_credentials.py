@@ -2,9 +2,11 @@
 agents and conductors that are not the same."""
 
 import asyncio
+import contextlib
 import json
 import re
 import shlex
+import stat
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Final
@@ -17,15 +19,21 @@ from berth.agent.fleet import simulated_fleet
 from berth.agent.process import AgentSettings, run_agents
 from berth.agent.state import StateError
 from berth.cell import protocol
+from berth.cell.application import Cell, CellSettings, Edges, edges_of
+from berth.cell.journal import open_cell_engine
+from berth.cell.placement import VERSION
 from berth.cli import main
 from berth.client import connect_directly
+from berth.engine import Engine
+from berth.engine.engine import Observer
 from berth.ledger import replace_record
 from berth.model.commands import Enact
 from berth.model.events import Origin
 from berth.model.ids import Index
 from berth.model.saga_runs import Agent, Spec
+from berth.runtime.clock import SystemClock
+from berth.runtime.ids import Ids
 from berth.runtime.secrets import digest_of
-from berth.sim.cloud import SimCloud
 from tests.servers import ROOT
 from tests.unit.agent.conductors import (
     FLAVOR,
@@ -38,9 +46,11 @@ from tests.unit.agent.conductors import (
     served,
     server_id,
 )
+from tests.worlds import ApplicationWorld
 
 GUIDE: Final = ROOT / "docs" / "guides" / "agent-credentials.md"
 TOKEN: Final = "the-join-token-of-the-cell"
+HEARTBEAT_TIMEOUT_S: Final = 1.0
 ORIGIN: Final = Origin("req-1", "test", None, "test")
 
 
@@ -96,11 +106,55 @@ def test_a_file_that_is_no_credential_is_refused(tmp_path: Path) -> None:
 # -- agents that run ----------------------------------------------------------------------------
 
 
+class CellWorld:
+    """A cell on a file of its own, with Placement in the same process. ``engine`` is another way into its
+    journal than ``conductor``."""
+
+    def __init__(self, cell: Cell, engine: Engine, conductor: Engine) -> None:
+        self.cell = cell
+        self.engine = engine
+        self.conductor = conductor
+
+
+@contextlib.asynccontextmanager
+async def running(folder: Path) -> AsyncIterator[CellWorld]:
+    settings = CellSettings(
+        name="cell1",
+        database=f"sqlite:///{folder / 'cell1'}.db",
+        placement="http://direct",
+        placement_token=lambda: "admin",
+        agent_token=TOKEN,
+        heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT_S,
+    )
+    async with ApplicationWorld(folder).running() as placement:
+        headers = {"x-auth-token": "admin", "openstack-api-version": VERSION}
+        client = connect_directly(placement.application, headers)
+        opened: list[Engine] = []
+
+        def edges(given: CellSettings) -> Edges:
+            real = edges_of(given)
+
+            async def open_engine(observer: Observer) -> Engine:
+                opened.append(await real.open_engine(observer))
+                return opened[0]
+
+            return real._replace(client=client, open_engine=open_engine)
+
+        cell = Cell(settings, edges)
+        async with cell.running():
+            engine = open_cell_engine(settings.database, SystemClock(), Ids())
+            await engine.start()
+            try:
+                yield CellWorld(cell, engine, opened[0])
+            finally:
+                await engine.stop()
+
+
 class RunningFleet:
     """Hosts of a cell whose agents run in this process, each with its own file, and the cell's address."""
 
-    def __init__(self, cloud: SimCloud, url: str, data: Path) -> None:
-        self.cloud = cloud
+    def __init__(self, world: CellWorld, url: str, data: Path) -> None:
+        self.world = world
         self.url = url
         self.data = data
         self._stop = asyncio.Event()
@@ -127,9 +181,8 @@ class RunningFleet:
         await self._until(lambda agents: {one.name for one in agents if not one.is_down} == set(names))
 
     async def _until(self, holds: Callable[[list[Agent]], bool]) -> None:
-        cell = self.cloud.cells["cell1"].from_region
         async with asyncio.timeout(20):
-            while not holds(await cell.read(lambda view: list(view.records.all(Agent)))):
+            while not holds(await self.world.engine.read(lambda view: list(view.records.all(Agent)))):
                 await asyncio.sleep(0.02)
 
     async def berth(self, words: str) -> str:
@@ -144,9 +197,8 @@ class RunningFleet:
 
 @pytest.fixture
 async def fleet(tmp_path: Path) -> AsyncIterator[RunningFleet]:
-    cloud = SimCloud(tmp_path, seed=5, hosts=0, join_token=TOKEN)
-    async with cloud.running(), served(cloud.cells["cell1"]) as url:
-        fleet = RunningFleet(cloud, url, tmp_path)
+    async with running(tmp_path) as world, served(world.cell) as url:
+        fleet = RunningFleet(world, url, tmp_path)
         fleet.start(TOKEN)
         try:
             await fleet.are_up("host-0001", "host-0002")
@@ -163,6 +215,15 @@ def guide_commands(heading: str) -> list[str]:
     return found
 
 
+async def test_agents_keep_their_credentials_to_themselves(fleet: RunningFleet, tmp_path: Path) -> None:
+    files = sorted((tmp_path / "agents" / "credentials").iterdir())
+    assert [path.name for path in files] == ["host-0001", "host-0002"]
+    assert len({path.read_text() for path in files}) == 2
+    for path in files:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(files[0].parent.stat().st_mode) == 0o700
+
+
 async def test_credentials_are_rotated_while_agents_run(fleet: RunningFleet, tmp_path: Path) -> None:
     path = credential_path(tmp_path / "agents", "host-0001")
     before = path.read_text()
@@ -170,7 +231,7 @@ async def test_credentials_are_rotated_while_agents_run(fleet: RunningFleet, tmp
         await fleet.berth(words)
     assert path.read_text() != before
     # Longer than it takes to be down: the agents have found the new ones.
-    await asyncio.sleep(1.5 * fleet.cloud.heartbeat_timeout_s)
+    await asyncio.sleep(1.5 * HEARTBEAT_TIMEOUT_S)
     await fleet.are_up("host-0001", "host-0002")
     await fleet.stop()
     fleet.start()
@@ -184,8 +245,8 @@ async def test_an_answer_that_is_lost_leaves_nobody_without_a_credential(
     assert kept is not None
     # The conductor has taken it, and whoever asked was killed before it knew.
     digest = digest_of(kept.propose())
-    await write(fleet.cloud, kept.id, credential=digest)
-    await asyncio.sleep(1.5 * fleet.cloud.heartbeat_timeout_s)
+    await write(fleet.world, kept.id, credential=digest)
+    await asyncio.sleep(1.5 * HEARTBEAT_TIMEOUT_S)
     await fleet.are_up("host-0001", "host-0002")
     await fleet.berth(f"agent rotate host-0001 --data data/agents --conductor {fleet.url}")
     assert sorted(path.name for path in (tmp_path / "agents" / "credentials").iterdir()) == [
@@ -204,7 +265,7 @@ async def test_a_host_that_is_revoked_is_shut_out_until_it_is_readmitted(
     await fleet.stop()
     credential_path(tmp_path / "agents", "host-0001").unlink()
     fleet.start(TOKEN)
-    await asyncio.sleep(1.5 * fleet.cloud.heartbeat_timeout_s)
+    await asyncio.sleep(1.5 * HEARTBEAT_TIMEOUT_S)
     await fleet.are_up("host-0002")
     for words in guide_commands("Readmit a host"):
         await fleet.berth(words)
@@ -373,27 +434,23 @@ async def test_an_agent_works_with_a_conductor_of_a_release_to_come(tmp_path: Pa
         await host.kill()
 
 
-async def write(cloud: SimCloud, id: str, **fields: Any) -> None:
+async def write(world: CellWorld, id: str, **fields: Any) -> None:
     """Change the record of an agent in the cell's journal."""
 
     def propose(view: Any, now_s: int) -> Enact:
         before = view.records.get(Agent, id) or Agent(id=id, name="host-0001", driver="sim", is_down=True)
         return Enact((replace_record(view, msgspec.structs.replace(before, **fields)),))
 
-    cell = cloud.cells["cell1"]
-    await cell.from_region.submit(propose, ORIGIN, lambda view, changed: None)
-    index = await cell.from_region.read(lambda view: view.index)
-    conductor = cell._engine
-    assert conductor is not None
-    await conductor.wait_beyond(Index(index - 1), 10)
+    await world.engine.submit(propose, ORIGIN, lambda view, changed: None)
+    index = await world.engine.read(lambda view: view.index)
+    await world.conductor.wait_beyond(Index(index - 1), 10)
 
 
-async def until_agent(cloud: SimCloud, holds: Callable[[Agent], bool]) -> None:
+async def until_agent(world: CellWorld, holds: Callable[[Agent], bool]) -> None:
     """Wait until something holds of the host's agent, as the cell knows it."""
-    cell = cloud.cells["cell1"].from_region
     async with asyncio.timeout(20):
         while True:
-            agent = await cell.read(lambda view: view.records.get(Agent, THE_HOST.id))
+            agent = await world.engine.read(lambda view: view.records.get(Agent, THE_HOST.id))
             if agent is not None and holds(agent):
                 return
             await asyncio.sleep(0.02)
@@ -428,16 +485,15 @@ V1_REGISTER: Final = {
 
 
 async def test_an_agent_of_the_release_before_is_heard_until_it_is_upgraded(tmp_path: Path) -> None:
-    cloud = SimCloud(tmp_path, seed=5, hosts=0, join_token=TOKEN)
-    async with cloud.running():
-        cell = cloud.cells["cell1"]
+    async with running(tmp_path) as world:
+        cell = world.cell
         old = connect_directly(cell, {"x-agent-token": TOKEN})
         new = Credential(tmp_path, THE_HOST.name, THE_HOST.id).header()
         # A host that is new needs an agent that is.
         refused = await old.ask("POST", protocol.REGISTER, V1_REGISTER)
         assert (refused.status, "upgrade its agent" in refused.detail) == (401, True)
         # One that registered with the release before goes on; its agent understands every answer.
-        await write(cloud, THE_HOST.id, name=THE_HOST.name)
+        await write(world, THE_HOST.id, name=THE_HOST.name)
         poll = {"host": THE_HOST.id, "servers": [server_id(1)], "busy": [], "wait_seconds": 0.0}
         for _ in range(2):
             answer = await old.ask("POST", protocol.REGISTER, V1_REGISTER)
@@ -446,11 +502,11 @@ async def test_an_agent_of_the_release_before_is_heard_until_it_is_upgraded(tmp_
             for _ in range(3):
                 answer = await old.ask("POST", protocol.POLL, poll)
                 assert msgspec.convert(answer.body, V1Commands).strays[0].server == server_id(1)
-                await asyncio.sleep(0.6 * cloud.heartbeat_timeout_s)
+                await asyncio.sleep(0.6 * HEARTBEAT_TIMEOUT_S)
         report = {"host": THE_HOST.id, "order": "x", "error": None}
         assert (await old.ask("POST", protocol.REPORT, report)).status == 200
         await until_agent(
-            cloud,
+            world,
             lambda agent: (
                 (agent.protocol, agent.credential) == (1, None) and "upgrade it" in agent.complaints[-1]
             ),
@@ -465,15 +521,14 @@ async def test_an_agent_of_the_release_before_is_heard_until_it_is_upgraded(tmp_
             (protocol.REPORT, report),
         ):
             assert (await old.ask("POST", path, body)).status == 401, path
-        await until_agent(cloud, lambda agent: (agent.protocol, agent.complaints) == (2, ()))
+        await until_agent(world, lambda agent: (agent.protocol, agent.complaints) == (2, ()))
 
 
 async def test_an_agent_of_a_release_to_come_is_understood(tmp_path: Path) -> None:
-    cloud = SimCloud(tmp_path, seed=5, hosts=0, join_token=TOKEN)
-    async with cloud.running():
+    async with running(tmp_path) as world:
         shown = Credential(tmp_path, THE_HOST.name, THE_HOST.id).header()
         headers = {"x-agent-token": TOKEN, "x-agent-version": "3", shown[0]: shown[1]}
-        newer = connect_directly(cloud.cells["cell1"], headers)
+        newer = connect_directly(world.cell, headers)
         (root,) = V1_REGISTER["providers"]
         assert isinstance(root, dict)
         vcpu = {**root["inventories"]["VCPU"], "colour": "green"}
@@ -486,15 +541,14 @@ async def test_an_agent_of_a_release_to_come_is_understood(tmp_path: Path) -> No
         assert (await newer.ask("POST", protocol.POLL, poll)).status == 200
         report = {"host": THE_HOST.id, "order": "x", "mood": "good"}
         assert (await newer.ask("POST", protocol.REPORT, report)).body == {"awaited": False}
-        await until_agent(cloud, lambda agent: (agent.protocol, agent.complaints) == (3, ()))
+        await until_agent(world, lambda agent: (agent.protocol, agent.complaints) == (3, ()))
 
 
 async def test_a_host_is_asked_to_register_again_once_it_is_upgraded(tmp_path: Path) -> None:
     """The conductor was upgraded first, and the agent polls with a credential that nobody knows yet."""
-    cloud = SimCloud(tmp_path, seed=5, hosts=0, join_token=TOKEN)
-    async with cloud.running():
-        await write(cloud, THE_HOST.id, name=THE_HOST.name)
+    async with running(tmp_path) as world:
+        await write(world, THE_HOST.id, name=THE_HOST.name)
         shown = Credential(tmp_path, THE_HOST.name, THE_HOST.id).header()
         headers = {"x-agent-token": TOKEN, "x-agent-version": "2", shown[0]: shown[1]}
-        client = connect_directly(cloud.cells["cell1"], headers)
+        client = connect_directly(world.cell, headers)
         assert (await client.ask("POST", protocol.POLL, {"host": THE_HOST.id})).status == 404

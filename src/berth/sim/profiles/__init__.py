@@ -2,7 +2,8 @@
 
 from typing import Final
 
+from berth.sim.profiles.clusters import Clusters
 from berth.sim.profiles.lifecycle import Lifecycle
 from berth.sim.simulation import Profile
 
-PROFILES: Final[dict[str, Profile]] = {profile.name: profile for profile in (Lifecycle(),)}
+PROFILES: Final[dict[str, Profile]] = {profile.name: profile for profile in (Clusters(), Lifecycle())}

@@ -34,14 +34,7 @@ class Lifecycle:
 
     async def prepare(self, simulation: Simulation) -> None:
         users = simulation.users
-        for number, (name, (vcpus, ram, disk)) in enumerate(_FLAVORS.items(), 1):
-            flavor = {"id": str(number), "name": name, "vcpus": vcpus, "ram": ram, "disk": disk}
-            await users.must("POST", f"{COMPUTE}/flavors", {"flavor": flavor})
-        image = await users.must(
-            "POST", "/image/v2/images", {"name": _IMAGE, "disk_format": "raw", "container_format": "bare"}
-        )
-        simulation.facts["image"] = image["id"]
-        await upload(simulation, image["id"])
+        await prepare_images(simulation)
         groups = []
         for policy in ("affinity", "anti-affinity", "soft-anti-affinity"):
             body = {"server_group": {"name": policy, "policy": policy}}
@@ -50,26 +43,25 @@ class Lifecycle:
         simulation.facts["groups"] = groups
 
     def choices(self) -> list[tuple[float, str, Act]]:
-        operations: list[tuple[float, str, Act]] = [
-            (20, "create", create),
-            (4, "delete", delete),
-            *((weight, name, _Operation(name, body)) for weight, name, body in _ACTIONS),
-        ]
-        return [*operations, *((weight, name, act) for weight, name, act in FAULTS)]
+        return [(20, "create", create), *OPERATIONS, *FAULTS]
 
     async def check_at_rest(self, simulation: Simulation) -> None:
-        cloud = simulation.cloud
-        await cloud.until(lambda view: not len(view.down), patience_s=float("inf"))
-        await cloud.all_at_rest(patience_s=float("inf"))
-        # A host that is back cleans up what was evacuated from it; then its migration is released.
-        await cloud.until(_is_released, patience_s=float("inf"))
-        await cloud.all_at_rest(patience_s=float("inf"))
-        await cloud.until(
-            lambda view: not any(host.complaints for host in view.records.all(Host)),
-            patience_s=float("inf"),
-        )
+        await come_to_rest(simulation.cloud)
         await check_disks(simulation)
         await check_doctor(simulation)
+
+
+async def prepare_images(simulation: Simulation) -> None:
+    """Flavors, and an image that can be used."""
+    users = simulation.users
+    for number, (name, (vcpus, ram, disk)) in enumerate(_FLAVORS.items(), 1):
+        flavor = {"id": str(number), "name": name, "vcpus": vcpus, "ram": ram, "disk": disk}
+        await users.must("POST", f"{COMPUTE}/flavors", {"flavor": flavor})
+    image = await users.must(
+        "POST", "/image/v2/images", {"name": _IMAGE, "disk_format": "raw", "container_format": "bare"}
+    )
+    simulation.facts["image"] = image["id"]
+    await upload(simulation, image["id"])
 
 
 async def upload(simulation: Simulation, image: str) -> None:
@@ -81,6 +73,18 @@ async def upload(simulation: Simulation, image: str) -> None:
     )
     answer = await cloud.network.exchange(cloud.outside, REGION, request)
     assert answer.status_code == 204, answer.text
+
+
+async def come_to_rest(cloud: SimCloud) -> None:
+    """Wait until every host is up, and nothing is under way or waits to be cleaned up."""
+    await cloud.until(lambda view: not len(view.down), patience_s=float("inf"))
+    await cloud.all_at_rest(patience_s=float("inf"))
+    # A host that is back cleans up what was evacuated from it; then its migration is released.
+    await cloud.until(_is_released, patience_s=float("inf"))
+    await cloud.all_at_rest(patience_s=float("inf"))
+    await cloud.until(
+        lambda view: not any(host.complaints for host in view.records.all(Host)), patience_s=float("inf")
+    )
 
 
 def _is_released(view: View) -> bool:
@@ -110,12 +114,12 @@ async def create(simulation: Simulation, rng: random.Random) -> None:
 
 
 async def delete(simulation: Simulation, rng: random.Random) -> None:
-    server = _choose(simulation, rng)
+    server = choose_server(simulation, rng)
     if server is not None:
         await simulation.users.ask("DELETE", f"{COMPUTE}/servers/{server.id}")
 
 
-class _Operation:
+class Operation:
     """An action on a server: mostly one that can begin."""
 
     def __init__(self, name: str, body: Body) -> None:
@@ -123,13 +127,13 @@ class _Operation:
         self._body = body
 
     async def __call__(self, simulation: Simulation, rng: random.Random) -> None:
-        server = _choose(simulation, rng, _STATES.get(self._name))
+        server = choose_server(simulation, rng, _STATES.get(self._name))
         if server is not None:
             path = f"{COMPUTE}/servers/{server.id}/action"
             await simulation.users.ask("POST", path, {self._name: self._body(rng, server)})
 
 
-def _choose(
+def choose_server(
     simulation: Simulation, rng: random.Random, states: tuple[str, ...] | None = None
 ) -> Server | None:
     """A server, mostly in one of these states and idle; now and then whichever."""
@@ -167,6 +171,13 @@ _STATES: Final[dict[str, tuple[str, ...]]] = {
     "os-stop": ("active",),
     "os-start": ("stopped",),
 }
+
+
+OPERATIONS: Final[list[tuple[float, str, Act]]] = [
+    (4, "delete", delete),
+    *((weight, name, Operation(name, body)) for weight, name, body in _ACTIONS),
+]
+"""What users do to a server that exists."""
 
 
 # -- what must hold at rest ---------------------------------------------------------------------
