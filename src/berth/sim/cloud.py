@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import msgspec
 
@@ -27,6 +27,7 @@ from berth.cell.placement import VERSION
 from berth.client import Client
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Observer
+from berth.engine.snapshots import is_due, take_snapshot
 from berth.journal import JournalError
 from berth.main import Composition, compose, make_engine
 from berth.model.commands import Enact
@@ -57,6 +58,8 @@ _FOLLOW_S: Final = 4.0
 _ORIGIN: Final = Origin("req-sim", "sim", None, "sim")
 _HEADERS: Final = {"x-auth-token": "admin", "openstack-api-version": VERSION}
 _FOLDER: Final = Path("/")
+_UNFINISHED: Final = 0.2
+"""How many snapshots are not finished."""
 
 NO_QUOTAS: Final[dict[str, Any]] = {f"quota_{name}": -1 for name in RESOURCES if name != "metadata_items"}
 
@@ -109,6 +112,15 @@ class Part:
         if not self.is_alive:
             self.start()
 
+    def freeze(self) -> None:
+        """Stop what lives, until it is thawed."""
+        if self.process is not None:
+            self.process.freeze()
+
+    def thaw(self) -> None:
+        if self.process is not None:
+            self.process.thaw()
+
     def restart(self) -> None:
         self.kill()
         self.start()
@@ -146,7 +158,7 @@ class RegionWorker(Part):
         )
         self.parts = parts
         cloud.network.listen(REGION, process, parts.application)
-        if self._is_first:
+        if self._is_first and cloud.cells:
             cells = {name: cell.opener(process) for name, cell in cloud.cells.items()}
             async with asyncio.TaskGroup() as group:
                 group.create_task(parts.link_cells(cells))
@@ -166,6 +178,43 @@ class RegionWorker(Part):
             calls=SimCalls(database, process),
             follow_every_s=_FOLLOW_S,
         )
+
+
+class Housekeeper(Part):
+    """Takes snapshots of the region's journal and prunes it, now and then, as the process beside a server
+    does. Some snapshots are not finished: what takes them dies with its statements half done."""
+
+    def __init__(self, cloud: "SimCloud", pace: "HousePace") -> None:
+        super().__init__(cloud, "housekeeper")
+        self._pace = pace
+
+    async def _run(self, process: Process) -> None:
+        database, pace = self.cloud.database, self._pace
+        rng = process.ids.rng
+        while True:
+            await asyncio.sleep(pace.look_s)
+            journal = database.open(process)
+            calls = SimCalls(database, process)
+            try:
+                if await calls.call(is_due, journal, pace.every_batches):
+                    if rng.random() < _UNFINISHED:
+                        journal.fails_after = rng.randrange(30)
+                    now_ns = process.clock.now_ns()
+                    index = await calls.call(take_snapshot, journal, now_ns, pace.keep_batches)
+                    self.cloud.world.trace.note(self.name, f"snapshot {index}")
+            except JournalError as error:
+                self.cloud.world.trace.note(self.name, f"no snapshot: {error}")
+            finally:
+                journal.close()
+
+
+class HousePace(NamedTuple):
+    """``look_s``: how often the journal is looked at. ``every_batches`` and ``keep_batches``: as the settings
+    of these names say."""
+
+    look_s: float = 10.0
+    every_batches: int = 10
+    keep_batches: int = 3
 
 
 class SimCell(Part):
@@ -259,7 +308,7 @@ class HostPart(Part):
 
 
 class SimCloud:
-    """Made in a running event loop whose time is virtual; ``running`` starts it."""
+    """Made in a running event loop whose time is virtual; ``running`` starts it. ``options`` are settings."""
 
     def __init__(
         self,
@@ -273,6 +322,8 @@ class SimCloud:
         deadlines: Deadlines | None = None,
         heartbeat_timeout_s: float = 30.0,
         join_token: str | None = None,
+        housekeeping: HousePace | None = None,
+        **options: Any,
     ) -> None:
         self.world = World(seed)
         self.network = Network(self.world)
@@ -288,10 +339,12 @@ class SimCloud:
             workers=workers,
             log_level="error",
             **NO_QUOTAS,
+            **options,
         )
         self.behaviours = Behaviours(behaviour or SimBehaviour())
         self.workers = [RegionWorker(self, number) for number in range(1, workers + 1)]
         self.cells = {name: SimCell(self, name) for name in names}
+        self.housekeeper = None if housekeeping is None else Housekeeper(self, housekeeping)
         self.hosts: dict[str, HostPart] = {}
         for number, host in enumerate(simulated_fleet(hosts)):
             in_racks = (f"rack{number % racks + 1}",) if racks else ()
@@ -328,13 +381,15 @@ class SimCloud:
         for database in self.databases():
             database.heal()
         for part in self.parts():
+            part.thaw()
             part.revive()
 
     def databases(self) -> list[Database]:
         return [self.database, *(cell.database for cell in self.cells.values())]
 
     def parts(self) -> list[Part]:
-        return [*self.workers, *self.cells.values(), *self.hosts.values()]
+        kept = () if self.housekeeper is None else (self.housekeeper,)
+        return [*self.workers, *kept, *self.cells.values(), *self.hosts.values()]
 
     def _all_up(self, view: View) -> bool:
         return view.records.count(Host) == len(self.hosts) and not len(view.down)

@@ -8,9 +8,16 @@ those of production. What fails is the way to the database, which production's t
 * ``refused``: the database writes nothing for a while;
 * ``away``: it answers nothing for a while;
 * ``hangs``: one call is carried out, but long after its caller has given up;
-* ``unsent``: its caller dies before it leaves.
+* ``unsent``: its caller dies before it leaves;
+* a standby takes over, and all connections are lost: one that is in sync, or one that lacks the last rows,
+  until the primary is back.
 
 A process that dies while a call is on its way has made it, or has not.
+
+No read may be stale: each looks for the journal's end first, and on databases with several hosts that look
+is a causal one. So a host that lacks rows must be refused by everybody who has seen them. Whoever has not
+seen them cannot tell, and would go on without them: that is what operators ask for when they restart all
+servers on such a host. Here they do not, and keep such processes away from it.
 """
 
 import asyncio
@@ -57,14 +64,15 @@ class Database:
         self.appended: list[Callable[[Process, JournalRow, Batch], None]] = []
         self.decide: Callable[[Process, str, tuple[Any, ...]], Trouble | None] | None = None
         self.happened: dict[str, int] = {}
-        # In memory it lasts for as long as somebody has it open.
-        self._uri = f"file:sim{next(_names)}?mode=memory&cache=shared"
-        self._kept = self._connect()
+        self._host = _Host()
+        # While a standby that lacks rows has taken over: the primary, and the last row that the standby has.
+        self._primary: _Host | None = None
+        self._last_kept = 0
 
-    def open(self, process: Process) -> Journal:
+    def open(self, process: Process) -> "SimJournal":
         """A process's way into the journal."""
         engine = sa.create_engine("sqlite://", creator=self._connect, poolclass=sa.pool.StaticPool)
-        journal = _Observed(Dialect(engine, meaning_of), self, process)
+        journal = SimJournal(Dialect(engine, meaning_of), self, process)
         journal.prepare()
         return journal
 
@@ -72,21 +80,97 @@ class Database:
         """Nothing goes wrong any more."""
         self.condition = Condition()
         self.is_away = self.refuses = False
+        self.fail_back()
+
+    # -- hosts ----------------------------------------------------------------------------------
+
+    @property
+    def is_lagging(self) -> bool:
+        """Whether the host in charge lacks rows."""
+        return self._primary is not None
+
+    def fail_over(self, lacking: int = 0) -> None:
+        """Have a standby take over. It has all that the primary has, but for the last ``lacking`` rows: then
+        the primary will be back."""
+        if self.is_lagging:
+            return
+        standby = _Host()
+        self._host.kept.backup(standby.kept)
+        last = standby.kept.execute("SELECT coalesce(max(idx), 0) FROM journal").fetchone()[0]
+        self.world.trace.note(self.name, f"a standby takes over, with all rows but the last {lacking}")
+        if lacking:
+            self._primary, self._last_kept = self._host, last - lacking
+            for table in ("journal", "snapshot", "snapshot_part"):
+                standby.kept.execute(f"DELETE FROM {table} WHERE idx > ?", (self._last_kept,))
+        else:
+            self._host.kept.close()
+        self._host = standby
+
+    def fail_back(self) -> None:
+        """The primary is back, if a standby that lacks rows has taken over."""
+        if self._primary is not None:
+            self.world.trace.note(self.name, "the primary is back")
+            self._host.kept.close()
+            self._host, self._primary = self._primary, None
+
+    def is_fenced(self, seen: int) -> bool:
+        """Whether a process that has seen so much is kept away from the host in charge."""
+        return self.is_lagging and seen <= self._last_kept
 
     def close(self) -> None:
-        self._kept.close()
+        for host in (self._host, self._primary):
+            if host is not None:
+                host.kept.close()
 
     def _connect(self) -> sqlite3.Connection:
-        return sqlite3.connect(self._uri, uri=True, isolation_level=None, check_same_thread=False)
+        host = self._host
+        connection = host.connect()
+        connection.is_lost = lambda: self._host is not host
+        return connection
 
 
-class _Observed(Journal):
-    """A journal that tells its database who has written what."""
+class _Host:
+    """What holds the rows. In memory they last for as long as somebody has them open."""
+
+    def __init__(self) -> None:
+        self._uri = f"file:sim{next(_names)}?mode=memory&cache=shared"
+        self.kept = self.connect()
+
+    def connect(self) -> "_Connection":
+        return sqlite3.connect(
+            self._uri, uri=True, isolation_level=None, check_same_thread=False, factory=_Connection
+        )
+
+
+class _Connection(sqlite3.Connection):
+    """Leads to one host, and is lost when another has taken over."""
+
+    is_lost: Callable[[], bool] | None = None
+
+    def cursor(self, *arguments: Any) -> Any:
+        if self.is_lost is not None and self.is_lost():
+            raise sqlite3.OperationalError("the connection was lost: another host has taken over")
+        return super().cursor(*arguments)
+
+
+class SimJournal(Journal):
+    """A journal that tells its database who has written what. ``fails_after``: its connection is lost after
+    so many statements."""
 
     def __init__(self, dialect: Dialect, database: Database, process: Process) -> None:
         super().__init__(dialect)
         self._database = database
         self._process = process
+        self.fails_after: int | None = None
+
+    def _do(self, work: Callable[[sa.Connection], Any], *, writes: bool) -> Any:
+        if self._database.is_fenced(self._seen[0] if self._seen is not None else 0):
+            raise JournalFailure("operators keep this process away from a standby that lacks rows")
+        if self.fails_after is not None:
+            if not self.fails_after:
+                raise JournalFailure("the connection to the database was lost")
+            self.fails_after -= 1
+        return super()._do(work, writes=writes)
 
     def append(self, batch: Batch) -> JournalRow:
         row = super().append(batch)
@@ -117,7 +201,7 @@ class SimCalls:
             raise NoAnswer("the database does not answer")
         limit_s = answer_s or self._answer_s
         database, process = self._database, self._process
-        writes = function.__name__ in ("append", "probe")
+        writes = function.__name__ in ("append", "probe", "take_snapshot")
         trouble = None
         if database.decide is not None:
             trouble = database.decide(process, function.__name__, arguments)
@@ -164,6 +248,9 @@ class SimCalls:
         if self._free_s - now_s <= limit_s:
             return await asyncio.shield(outcome)
         await asyncio.sleep(limit_s)
+        if outcome.done():
+            # The process was frozen meanwhile.
+            return outcome.result()
         self._late += 1
         outcome.cancel()
         raise NoAnswer(f"the database has not answered for {limit_s:g} s")

@@ -79,6 +79,27 @@ async def fill_disk(simulation: Simulation, rng: random.Random) -> None:
     database.refuses = False
 
 
+async def fail_over(simulation: Simulation, rng: random.Random) -> None:
+    """A standby of a database takes over, which has every row."""
+    _database(simulation, rng).fail_over()
+
+
+async def fail_over_to_lagging(simulation: Simulation, rng: random.Random) -> None:
+    """A standby takes over that lacks the last rows; then the primary is back."""
+    database = _database(simulation, rng)
+    database.fail_over(lacking=rng.randint(1, 5))
+    await asyncio.sleep(rng.uniform(0.1, 60))
+    database.fail_back()
+
+
+async def freeze_worker(simulation: Simulation, rng: random.Random) -> None:
+    """A worker is stopped, and goes on: mostly soon, now and then when its place in the journal is pruned."""
+    worker = rng.choice(simulation.cloud.workers)
+    worker.freeze()
+    await asyncio.sleep(rng.choice((rng.uniform(0, 20), rng.uniform(60, 600))))
+    worker.thaw()
+
+
 async def turn_clock(simulation: Simulation, rng: random.Random) -> None:
     """The clock of a host is set: forwards or backwards."""
     part = rng.choice(simulation.cloud.parts())
@@ -101,3 +122,16 @@ FAULTS: Final[list[tuple[float, str, Act]]] = [
     (1, "fill a disk", fill_disk),
     (1, "turn a clock", turn_clock),
 ]
+"""Of a cloud with cells and hosts."""
+REGION_FAULTS: Final[list[tuple[float, str, Act]]] = [
+    (3, "kill a worker", kill_worker),
+    (3, "freeze a worker", freeze_worker),
+    (2, "storm", storm),
+    (3, "trouble a database", trouble_database),
+    (1, "take a database away", take_database_away),
+    (1, "fill a disk", fill_disk),
+    (1, "fail over", fail_over),
+    (1, "fail over to a lagging standby", fail_over_to_lagging),
+    (1, "turn a clock", turn_clock),
+]
+"""Of a region's workers and their database alone."""
