@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from types import FrameType
 from typing import Final, NamedTuple, NoReturn
@@ -706,9 +706,9 @@ def main(arguments: list[str] | None = None) -> int:
         ThreadPoolExecutor(given.processes) as pool,
     ):
         hunt = Hunt(Path(folder), given.profile, seeds, given.minutes)
-        for one in pool.map(hunt.hunt, chosen):
-            print(one, flush=True)
-            hunted.append(one)
+        for done in as_completed([pool.submit(hunt.hunt, mutant) for mutant in chosen]):
+            hunted.append(done.result())
+            print(hunted[-1], flush=True)
     found = sum(one.is_found for one in hunted)
     cpu_s = sum(one.played.cpu_s for one in hunted)
     print(f"{found} of {len(hunted)} planted bugs found, in {cpu_s:.0f} s of CPU time")

@@ -246,6 +246,8 @@ class Runs:
         self._cell = cell
         self._fail = fail
         self.runs: dict[str, SagaRun] = {}
+        self.seen: set[str] = set()
+        """All that there have been."""
 
     def take(self, index: int, entries: Iterable[Any]) -> None:
         for entry in entries:
@@ -267,6 +269,7 @@ class Runs:
                 f"{self._cell} {index}: run {id} goes from version {before.version} to {after.version}"
             )
         self.runs[id] = after
+        self.seen.add(id)
 
 
 def _capacity(inventory: Inventory) -> int:

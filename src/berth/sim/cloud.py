@@ -18,7 +18,7 @@ from berth.agent.credentials import Credential
 from berth.agent.drivers.behaviour import Behaviours, SimBehaviour
 from berth.agent.fleet import SimHost, register, simulated_fleet
 from berth.agent.host import HostAgent, Pace
-from berth.agent.state import AgentState, Files, state_path
+from berth.agent.state import AgentState, Files, StoredState, read_state, state_path
 from berth.api.kernel.http import Receive, Scope, Send
 from berth.cell.application import Cell, CellSettings, Edges
 from berth.cell.conductor import Deadlines
@@ -283,6 +283,10 @@ class HostPart(Part):
         self.host = host
         self._files = MemoryFiles()
         self.state = AgentState(state_path(_FOLDER, host.name), self._files)
+
+    def stored(self) -> StoredState:
+        """What is on the disk."""
+        return read_state(state_path(_FOLDER, self.host.name), self._files)
 
     def start(self) -> None:
         # What was not written to the disk is lost.

@@ -69,6 +69,10 @@ class Network:
         self.happened: dict[str, int] = {}
         self.restless: Callable[[str], None] | None = None
         """Told of who asks without a pause."""
+        self.sent: list[Callable[[str, httpx.Request], None]] = []
+        """Told of every request, and by whom it is sent."""
+        self.served: list[Callable[[str, httpx.Request, httpx.Response], None]] = []
+        """Told of every answer when it leaves, and by whom its request was sent."""
         self._sent: dict[str, tuple[int, int]] = {}
 
     def listen(self, address: str, process: Process, application: Application) -> None:
@@ -98,6 +102,8 @@ class Network:
     async def exchange(self, client: Process, address: str, request: httpx.Request) -> httpx.Response:
         source = client.name
         self._count(source)
+        for told in self.sent:
+            told(source, request)
         mishap = self.decide(source, address, request) if self.decide is not None else None
         if mishap is None and self.weather.mishaps and self._rng.random() < self.weather.mishaps:
             mishap = self._rng.choice(MISHAPS)
@@ -160,7 +166,10 @@ class Network:
                 gone.set_result(None)
         if not task.done() or task.exception() is not None:
             raise _Cut("connection reset: the server died")
-        return answer.response(request)
+        response = answer.response(request)
+        for told in self.served:
+            told(client.name, request, response)
+        return response
 
 
 class _Transport(httpx.AsyncBaseTransport):

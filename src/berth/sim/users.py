@@ -13,6 +13,8 @@ from berth.sim.audit import Fail, Ledger
 
 _REQUEST_ID = "x-openstack-request-id"
 READS = ("GET", "HEAD", "OPTIONS")
+_WRITTEN = (201, 202)
+"""Answers that say that something was made, or has begun."""
 
 
 class Asked(NamedTuple):
@@ -72,3 +74,5 @@ class Users:
             self._fail(f"{about}, and it has written at {written}")
         if len(written) > 1:
             self._fail(f"{about}, and it has written more than once: at {written}")
+        if not written and asked.method not in READS and answer.status in _WRITTEN:
+            self._fail(f"{about}, and it has written nothing")
