@@ -12,6 +12,7 @@ from berth.model.saga_runs import Instance
 from berth.model.servers import Host, Migration, Server
 from berth.sim.cloud import REGION, SimCloud
 from berth.sim.nemesis import FAULTS
+from berth.sim.rest import check_holdings, check_views
 from berth.sim.simulation import Act, Simulation
 from berth.view import View
 
@@ -20,6 +21,8 @@ SERVERS_MAX: Final = 60
 _FLAVORS: Final = {"small": (1, 512, 1), "large": (2, 1024, 2)}
 _IMAGE: Final = "cirros"
 _LOOK_S: Final = 5.0
+_VM_STATE: Final = "OS-EXT-STS:vm_state"
+_TASK_STATE: Final = "OS-EXT-STS:task_state"
 
 Body = Callable[[random.Random, Server], Any]
 
@@ -43,12 +46,14 @@ class Lifecycle:
         simulation.facts["groups"] = groups
 
     def choices(self) -> list[tuple[float, str, Act]]:
-        return [(20, "create", create), *OPERATIONS, *FAULTS]
+        return [(20, "create", create), (5, "look", look), (3, "abort", abort), *OPERATIONS, *FAULTS]
 
     async def check_at_rest(self, simulation: Simulation) -> None:
         await come_to_rest(simulation.cloud)
         await check_disks(simulation)
         await check_doctor(simulation)
+        await check_holdings(simulation)
+        await check_views(simulation)
 
 
 async def prepare_images(simulation: Simulation) -> None:
@@ -117,6 +122,37 @@ async def delete(simulation: Simulation, rng: random.Random) -> None:
     server = choose_server(simulation, rng)
     if server is not None:
         await simulation.users.ask("DELETE", f"{COMPUTE}/servers/{server.id}")
+
+
+async def look(simulation: Simulation, rng: random.Random) -> None:
+    """List all servers. Whatever is shown, or is not, was so at some moment between request and answer."""
+    ledger = simulation.ledger
+    before, start = dict(ledger.servers), len(ledger.changed)
+    answer = await simulation.users.ask("GET", f"{COMPUTE}/servers/detail?all_tenants=1")
+    if answer is None or answer.status != 200:
+        return
+    shown = {one["id"]: _show(one[_VM_STATE], one[_TASK_STATE]) for one in answer.body["servers"]}
+    were: dict[str, set[str | None]] = {id: {_show(one.state, one.task)} for id, one in before.items()}
+    for id, server in ledger.changed[start:]:
+        known = were.setdefault(id, {None})
+        known.add(None if server is None else _show(server.state, server.task))
+    for id in (*were, *shown):
+        if shown.get(id) not in were.get(id, {None}):
+            simulation.fail(f"server {id} is shown as {shown.get(id)}, and was {were.get(id)}")
+
+
+def _show(state: str, task: str | None) -> str:
+    return f"{state} {task}"
+
+
+async def abort(simulation: Simulation, rng: random.Random) -> None:
+    """Abort a live migration that is under way."""
+    moves = simulation.ledger.records(Migration).values()
+    live = [one for one in moves if one.type == "live-migration" and one.status in ("accepted", "migrating")]
+    if live:
+        move = rng.choice(live)
+        path = f"{COMPUTE}/servers/{move.server}/migrations/{move.number}"
+        await simulation.users.ask("DELETE", path)
 
 
 class Operation:
