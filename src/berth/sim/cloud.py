@@ -147,6 +147,10 @@ class RegionWorker(Part):
         self._is_first = number == 1
         self.parts: Composition | None = None
 
+    def find_engine(self) -> Engine | None:
+        """Its engine, if it lives and has started."""
+        return self.parts.services.engine if self.is_alive and self.parts is not None else None
+
     def kill(self) -> None:
         super().kill()
         self.parts = None
@@ -226,6 +230,10 @@ class SimCell(Part):
         self.engine: Engine | None = None
         self.application: Cell | None = None
         """Both its conductor's."""
+
+    def find_engine(self) -> Engine | None:
+        """Its conductor's engine, if that lives and has one."""
+        return self.engine if self.is_alive else None
 
     def opener(self, process: Process) -> Callable[[], Awaitable[Engine]]:
         """How another process opens the cell's journal."""

@@ -7,47 +7,56 @@
 """
 
 import asyncio
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Final
 
-from berth.engine import Engine
+from berth.engine import Engine, Unavailable
 from berth.engine.snapshots import start_view
 from berth.model.ids import Index
 from berth.model.servers import Migration, Server
 from berth.sim.audit import Ledger
+from berth.sim.cloud import Part
 from berth.sim.database import Database
 from berth.sim.simulation import Simulation
 from berth.view import View
 from berth.view.snapshot import dump, load
 
-_LOOK_S = 1.0
+_LOOK_S: Final = 5.0
 
 
 async def check_views(simulation: Simulation) -> None:
     cloud = simulation.cloud
     for worker in cloud.workers:
-        if worker.parts is not None:
-            await _check_view(simulation, worker.name, worker.parts.services.engine, cloud.database)
+        await _check_view(simulation, worker, worker.find_engine, cloud.database)
     for cell in cloud.cells.values():
-        if cell.engine is not None:
-            await _check_view(simulation, cell.name, cell.engine, cell.database)
+        await _check_view(simulation, cell, cell.find_engine, cell.database)
 
 
-async def _check_view(simulation: Simulation, name: str, engine: Engine, database: Database) -> None:
-    def read(view: View) -> tuple[Index, dict[str, object], dict[str, object]]:
-        return view.index, view.state(), load(dump(view)).state()
-
-    while True:
-        truth = start_view(database.open(simulation.cloud.outside))
-        index, state, derived = await engine.read(read)
-        if index == truth.index:
-            break
+async def _check_view(
+    simulation: Simulation, part: Part, find_engine: Callable[[], Engine | None], database: Database
+) -> None:
+    index = Index(-1)
+    found: dict[str, object] = {}
+    derived: dict[str, object] = {}
+    truth = start_view(database.open(simulation.cloud.outside))
+    while index != truth.index:
+        engine = find_engine()
+        if engine is not None:
+            with contextlib.suppress(Unavailable):
+                index, found, derived = await engine.read(_read)
         await asyncio.sleep(_LOOK_S)
-    anew = truth.state()
-    for part, found in state.items():
-        if found != anew[part]:
-            simulation.fail(f"{name} has another view of {part} than the journal")
-        if found != derived[part]:
-            simulation.fail(f"what {name} has of {part} does not follow from the facts")
+        truth = start_view(database.open(simulation.cloud.outside))
+    for name, anew in truth.state().items():
+        if found[name] != anew:
+            simulation.fail(f"{part.name} has another view of {name} than the journal")
+        if found[name] != derived[name]:
+            simulation.fail(f"what {part.name} has of {name} does not follow from the facts")
+
+
+def _read(view: View) -> tuple[Index, dict[str, object], dict[str, object]]:
+    """Where a view is, what it has, and what one has that is made of its facts alone."""
+    return view.index, view.state(), load(dump(view)).state()
 
 
 async def check_holdings(simulation: Simulation) -> None:
