@@ -71,7 +71,7 @@ class Network:
         """Told of who asks without a pause."""
         self.sent: list[Callable[[str, httpx.Request], None]] = []
         """Told of every request, and by whom it is sent."""
-        self.served: list[Callable[[str, httpx.Request, httpx.Response], None]] = []
+        self.answered: list[Callable[[str, httpx.Request, httpx.Response], None]] = []
         """Told of every answer when it leaves, and by whom its request was sent."""
         self._sent: dict[str, tuple[int, int]] = {}
 
@@ -167,7 +167,7 @@ class Network:
         if not task.done() or task.exception() is not None:
             raise _Cut("connection reset: the server died")
         response = answer.response(request)
-        for told in self.served:
+        for told in self.answered:
             told(client.name, request, response)
         return response
 

@@ -35,14 +35,14 @@ class Witness:
         self._fences: dict[tuple[object, str], Fence] = {}
         self._names = {part.host.id: name for name, part in cloud.hosts.items()}
         cloud.network.sent.append(self._on_sent)
-        cloud.network.served.append(self._on_served)
+        cloud.network.answered.append(self._on_answered)
         cloud.faults.commanded.append(self._on_command)
         for cell in cloud.cells.values():
             cell.database.appended.append(self._on_cell)
 
     # -- hosts ----------------------------------------------------------------------------------
 
-    def _on_served(self, source: str, request: httpx.Request, response: httpx.Response) -> None:
+    def _on_answered(self, source: str, request: httpx.Request, response: httpx.Response) -> None:
         if request.url.path == POLL and response.status_code == 200:
             self._heard_s[source] = self._now_s()
 
