@@ -156,11 +156,12 @@ class Chaos:
             alive = [host for host in cloud.hosts.values() if host.is_alive]
             dead = [host for host in cloud.hosts.values() if not host.is_alive]
             what = rng.random()
-            if what < 0.5 and len(dead) < len(cloud.hosts) // 10:
+            if what < 0.5 and len(dead) < max(2, len(cloud.hosts) // 10):
                 inhabited = [host for host in alive if host.state.disk]
                 rng.choice(inhabited or alive).kill()
                 self.killed["host"] += 1
-            elif what < 0.85 and len(dead) > 3:
+            elif what < 0.85 and len(dead) > len(cloud.hosts) // 20:
+                # Some are dead for long enough to be noticed.
                 rng.choice(dead).start()
             elif what > 0.97:
                 cell = rng.choice(list(cloud.cells.values()))

@@ -142,7 +142,7 @@ class Client:
         content, headers = None, self._headers
         if body is not None:
             content, headers = msgspec.json.encode(body), {**headers, "content-type": "application/json"}
-        request = httpx.Request(method, self._prefix + path, headers=headers, content=content)
+        request = httpx.Request(method, _url(self._prefix + path), headers=headers, content=content)
         try:
             async with asyncio.timeout(timeout_s):
                 try:
@@ -191,6 +191,12 @@ def connect_directly(application: Callable[..., Any], headers: Mapping[str, str]
     """A client whose server is an ASGI application in this process."""
     transport = httpx.ASGITransport(application, client=("direct", 0))
     return Client("http://direct", headers, transport=transport)
+
+
+@functools.lru_cache(maxsize=256)
+def _url(text: str) -> httpx.URL:
+    """Parsed once: an agent polls the same address for ever."""
+    return httpx.URL(text)
 
 
 @functools.lru_cache(maxsize=8)

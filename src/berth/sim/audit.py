@@ -54,6 +54,8 @@ class Ledger:
         self._holders: dict[str, set[str]] = {}
         self.members: dict[str, set[str]] = {}
         self._parents: dict[str, str | None] = {}
+        # The providers that a command creates, renames, moves or deletes.
+        self._placed: set[str] = set()
         self.requests: dict[str, list[int]] = {}
         """At which indices a request has written."""
         self._records: dict[type[Record], dict[str, Any]] = {}
@@ -68,6 +70,7 @@ class Ledger:
         for entry in entries:
             if entry.origin.request_id:
                 self.requests.setdefault(entry.origin.request_id, []).append(index)
+            self._placed = {event.id for event in entry.events if isinstance(event, ProviderChanged)}
             before = {key: self.used(*key) for event in entry.events for key in _touched(event)}
             for event in entry.events:
                 self._apply(index, event)
@@ -139,13 +142,15 @@ class Ledger:
                 self._set(index, ("provider", event.id), event.before, event.after)
                 if event.after is None:
                     self._parents.pop(event.id)
+                    self._put(("stamp", event.id), None)
                 else:
                     self._parents[event.id] = event.after.parent
             case ProviderStamped():
                 # The first stamp of a provider is that of its creation.
                 if ("stamp", event.id) in self._facts:
                     self._expect(index, ("stamp", event.id), event.before)
-                    grows = event.after.generation > event.before.generation
+                    # One that goes has none any more; one that is only renamed or moved keeps its own.
+                    grows = event.after.generation > event.before.generation or event.id in self._placed
                     self._demand(grows, index, f"the generation of provider {event.id} does not grow")
                 self._put(("stamp", event.id), event.after)
             case InventoryChanged():

@@ -7,6 +7,7 @@ those of production. What fails is the way to the database, which production's t
 * ``unknown``: an append fails, and is in or not;
 * ``refused``: the database writes nothing for a while;
 * ``away``: it answers nothing for a while;
+* ``row_bytes_max``: it takes no row that is larger;
 * ``hangs``: one call is carried out, but long after its caller has given up;
 * ``unsent``: its caller dies before it leaves;
 * a standby takes over, and all connections are lost: one that is in sync, or one that lacks the last rows,
@@ -29,7 +30,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 import sqlalchemy as sa
 
 from berth.engine.journal_thread import NoAnswer
-from berth.journal import Journal, JournalFailure, JournalRow, NotWritten
+from berth.journal import Journal, JournalFailure, JournalRow, NotWritten, RowRefused
 from berth.journal.database import Dialect
 from berth.journal.sqlite import meaning_of
 from berth.model.events import Batch
@@ -61,18 +62,21 @@ class Database:
         self.condition = Condition()
         self.is_away = False
         self.refuses = False
+        self.row_bytes_max: int | None = None
         self.appended: list[Callable[[Process, JournalRow, Batch], None]] = []
         self.decide: Callable[[Process, str, tuple[Any, ...]], Trouble | None] | None = None
         self.happened: dict[str, int] = {}
-        self._host = _Host()
+        self.host = _Host()
+        """The one in charge."""
         # While a standby that lacks rows has taken over: the primary, and the last row that the standby has.
         self._primary: _Host | None = None
         self._last_kept = 0
 
     def open(self, process: Process) -> "SimJournal":
         """A process's way into the journal."""
-        engine = sa.create_engine("sqlite://", creator=self._connect, poolclass=sa.pool.StaticPool)
-        journal = SimJournal(Dialect(engine, meaning_of), self, process)
+        way = _Way(self)
+        engine = sa.create_engine("sqlite://", creator=way.connect, poolclass=sa.pool.StaticPool)
+        journal = SimJournal(Dialect(engine, meaning_of), self, process, way)
         journal.prepare()
         return journal
 
@@ -95,38 +99,32 @@ class Database:
         if self.is_lagging:
             return
         standby = _Host()
-        self._host.kept.backup(standby.kept)
+        self.host.kept.backup(standby.kept)
         last = standby.kept.execute("SELECT coalesce(max(idx), 0) FROM journal").fetchone()[0]
         self.world.trace.note(self.name, f"a standby takes over, with all rows but the last {lacking}")
         if lacking:
-            self._primary, self._last_kept = self._host, last - lacking
+            self._primary, self._last_kept = self.host, last - lacking
             for table in ("journal", "snapshot", "snapshot_part"):
                 standby.kept.execute(f"DELETE FROM {table} WHERE idx > ?", (self._last_kept,))
         else:
-            self._host.kept.close()
-        self._host = standby
+            self.host.kept.close()
+        self.host = standby
 
     def fail_back(self) -> None:
         """The primary is back, if a standby that lacks rows has taken over."""
         if self._primary is not None:
             self.world.trace.note(self.name, "the primary is back")
-            self._host.kept.close()
-            self._host, self._primary = self._primary, None
+            self.host.kept.close()
+            self.host, self._primary = self._primary, None
 
     def is_fenced(self, seen: int) -> bool:
         """Whether a process that has seen so much is kept away from the host in charge."""
         return self.is_lagging and seen <= self._last_kept
 
     def close(self) -> None:
-        for host in (self._host, self._primary):
+        for host in (self.host, self._primary):
             if host is not None:
                 host.kept.close()
-
-    def _connect(self) -> sqlite3.Connection:
-        host = self._host
-        connection = host.connect()
-        connection.is_lost = lambda: self._host is not host
-        return connection
 
 
 class _Host:
@@ -136,31 +134,35 @@ class _Host:
         self._uri = f"file:sim{next(_names)}?mode=memory&cache=shared"
         self.kept = self.connect()
 
-    def connect(self) -> "_Connection":
-        return sqlite3.connect(
-            self._uri, uri=True, isolation_level=None, check_same_thread=False, factory=_Connection
-        )
+    def connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(self._uri, uri=True, isolation_level=None, check_same_thread=False)
 
 
-class _Connection(sqlite3.Connection):
-    """Leads to one host, and is lost when another has taken over."""
+class _Way:
+    """The connection of a journal: it leads to one host, and is lost when another has taken over."""
 
-    is_lost: Callable[[], bool] | None = None
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._host: _Host | None = None
 
-    def cursor(self, *arguments: Any) -> Any:
-        if self.is_lost is not None and self.is_lost():
+    def connect(self) -> sqlite3.Connection:
+        self._host = self._database.host
+        return self._host.connect()
+
+    def check(self) -> None:
+        if self._host is not self._database.host:
             raise sqlite3.OperationalError("the connection was lost: another host has taken over")
-        return super().cursor(*arguments)
 
 
 class SimJournal(Journal):
     """A journal that tells its database who has written what. ``fails_after``: its connection is lost after
     so many statements."""
 
-    def __init__(self, dialect: Dialect, database: Database, process: Process) -> None:
+    def __init__(self, dialect: Dialect, database: Database, process: Process, way: _Way) -> None:
         super().__init__(dialect)
         self._database = database
         self._process = process
+        self._way = way
         self.fails_after: int | None = None
 
     def _do(self, work: Callable[[sa.Connection], Any], *, writes: bool) -> Any:
@@ -170,11 +172,19 @@ class SimJournal(Journal):
             if not self.fails_after:
                 raise JournalFailure("the connection to the database was lost")
             self.fails_after -= 1
-        return super()._do(work, writes=writes)
+
+        def on_its_way(connection: sa.Connection) -> Any:
+            self._way.check()
+            return work(connection)
+
+        return super()._do(on_its_way, writes=writes)
 
     def append(self, batch: Batch) -> JournalRow:
-        row = super().append(batch)
         database, process = self._database, self._process
+        size = 0 if batch.body is None else len(batch.body)
+        if database.row_bytes_max is not None and size > database.row_bytes_max:
+            raise RowRefused(f"a row of {size} bytes is too large")
+        row = super().append(batch)
         database.world.trace.note(process.name, f"writes {database.name} {row.index} {row.digest}")
         for told in database.appended:
             told(process, row, batch)
@@ -188,13 +198,14 @@ class SimCalls:
         self._database = database
         self._process = process
         self._answer_s = answer_s
-        self._late = 0
+        # Calls that have not returned and that nobody waits for any more.
+        self._late: set[asyncio.Future[Any]] = set()
         # When the calls made so far have been carried out: one after the other, as by a thread.
         self._free_s = 0.0
 
     @property
     def is_silent(self) -> bool:
-        return self._late > 0
+        return bool(self._late)
 
     async def call(self, function: Callable[..., T], *arguments: Any, answer_s: float | None = None) -> T:
         if self._late:
@@ -234,8 +245,8 @@ class SimCalls:
         def settle(how: Callable[[Any], None], value: Any) -> None:
             if not outcome.done():
                 how(value)
-            elif self._late:
-                self._late -= 1
+            elif outcome in self._late:
+                self._late.remove(outcome)
 
         if trouble == "unsent":
             await asyncio.Event().wait()
@@ -246,12 +257,12 @@ class SimCalls:
         self._free_s = max(self._free_s, now_s) + delay_s
         database.world.call_later(self._free_s - now_s, carry_out)
         if self._free_s - now_s <= limit_s:
-            return await asyncio.shield(outcome)
+            return await outcome
         await asyncio.sleep(limit_s)
         if outcome.done():
             # The process was frozen meanwhile.
             return outcome.result()
-        self._late += 1
+        self._late.add(outcome)
         outcome.cancel()
         raise NoAnswer(f"the database has not answered for {limit_s:g} s")
 

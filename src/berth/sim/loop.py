@@ -24,6 +24,8 @@ from collections.abc import Callable
 from contextvars import Context, ContextVar
 from typing import Any, Final
 
+_TIDY_AT: Final = 256
+
 
 class Life:
     """Whether a process lives, and the tasks that it has begun and not ended. ``kept``: what has become due
@@ -32,11 +34,34 @@ class Life:
     def __init__(self, name: str) -> None:
         self.name = name
         self.is_alive = True
-        self.tasks: dict[SimTask, None] = {}
-        self.kept: list[_Handle | _TimerHandle] | None = None
+        self.kept: list[_Handle] | None = None
+        self._tasks: list[SimTask] = []
+        self._tidy_at = _TIDY_AT
 
     def __repr__(self) -> str:
         return self.name
+
+    def begin(self, task: "SimTask") -> None:
+        self._tasks.append(task)
+        if len(self._tasks) > self._tidy_at:
+            self._tidy_at = 2 * len(self.tasks) + _TIDY_AT
+
+    def end(self) -> "list[SimTask]":
+        """The process lives no more; what it had not ended."""
+        tasks, self._tasks = self.tasks, []
+        self.is_alive = False
+        return tasks
+
+    @property
+    def tasks(self) -> "list[SimTask]":
+        """Those that have not ended."""
+        self._tasks = [task for task in self._tasks if not task.done()]
+        return self._tasks
+
+    @property
+    def tasks_at_most(self) -> int:
+        """No fewer than there are: counting them each time would take long."""
+        return len(self._tasks)
 
 
 LIFE: Final[ContextVar[Life | None]] = ContextVar("life", default=None)
@@ -70,20 +95,41 @@ class SimFuture(asyncio.Future[Any]):
         return self.number
 
 
-class _Handle(asyncio.Handle):
-    __slots__ = ("life",)
-    life: Life | None
+class _Handle:
+    """A callback, as ``asyncio.Handle`` and ``asyncio.TimerHandle`` are, and no more than is needed of them:
+    hundreds of thousands are made in one run."""
 
+    __slots__ = ("_args", "_callback", "_context", "_is_cancelled", "_when", "life")
 
-class _TimerHandle(asyncio.TimerHandle):
-    __slots__ = ("life",)
-    life: Life | None
+    def __init__(self, callback: Any, args: Any, context: Context, when: float = 0.0) -> None:
+        self._callback = callback
+        self._args = args
+        self._context = context
+        self._when = when
+        self._is_cancelled = False
+        self.life: Life | None = context.get(LIFE)
+
+    def when(self) -> float:
+        return self._when
+
+    def cancel(self) -> None:
+        self._is_cancelled = True
+        self._callback = self._args = None
+
+    def cancelled(self) -> bool:
+        return self._is_cancelled
+
+    @property
+    def is_due(self) -> bool:
+        """Whether somebody who lives still wants it."""
+        return not self._is_cancelled and (self.life is None or self.life.is_alive)
+
+    def run(self) -> None:
+        self._context.run(self._callback, *self._args)
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """``after_each`` is called after every callback."""
-
-    _ready: deque[_Handle | _TimerHandle]
+    _ready: deque[_Handle]
     _stopping: bool
     _asyncgens: weakref.WeakSet[Any]
 
@@ -92,10 +138,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.now_s = 0.0
         self.events = 0
         """How many callbacks have run: a place in the history."""
-        self.after_each: Callable[[], None] | None = None
         self._numbers = 0
-        self._timers: list[tuple[float, int, _TimerHandle]] = []
-        self._cancelled = 0
+        self._timers: list[tuple[float, int, _Handle]] = []
+        self._tidy_at = _TIDY_AT
         self._dead: list[asyncio.Task[Any]] = []
         self.set_task_factory(self._make_task)
 
@@ -104,25 +149,26 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     # -- scheduling -----------------------------------------------------------------------------
 
-    def call_soon(  # type: ignore[override]
-        self, callback: Any, *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
-        context = contextvars.copy_context() if context is None else context
-        handle = _Handle(callback, args, self, context)
-        handle.life = context.get(LIFE)
+    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> Any:  # type: ignore[override]
+        handle = _Handle(callback, args, contextvars.copy_context() if context is None else context)
         self._ready.append(handle)
         return handle
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]
 
-    def call_at(  # type: ignore[override]
-        self, when: float, callback: Any, *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
+    def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> Any:  # type: ignore[override]
         context = contextvars.copy_context() if context is None else context
-        timer = _TimerHandle(when, callback, args, self, context)
-        timer.life = context.get(LIFE)
+        timer = _Handle(callback, args, context, when)
         heapq.heappush(self._timers, (when, self._next_number(), timer))
+        if len(self._timers) > self._tidy_at:
+            # Most deadlines are cancelled.
+            self._timers = [entry for entry in self._timers if entry[2].is_due]
+            heapq.heapify(self._timers)
+            self._tidy_at = 2 * len(self._timers) + _TIDY_AT
         return timer
+
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Context | None = None) -> Any:  # type: ignore[override]
+        return self.call_at(self.now_s + delay, callback, *args, context=context)
 
     def create_future(self) -> SimFuture:
         return SimFuture(self, self._next_number())
@@ -142,8 +188,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         task = SimTask(coro, self, context, self._next_number())
         life = LIFE.get() if context is None else context.get(LIFE)
         if life is not None:
-            life.tasks[task] = None
-            task.add_done_callback(lambda task: life.tasks.pop(task, None))
+            life.begin(task)
         return task
 
     def _next_number(self) -> int:
@@ -153,42 +198,38 @@ class VirtualLoop(asyncio.BaseEventLoop):
     # -- running --------------------------------------------------------------------------------
 
     def _run_once(self) -> None:
-        ready, timers = self._ready, self._timers
+        ready = self._ready
         if not ready and not self._stopping:
             self._jump()
+        timers = self._timers
         while timers and timers[0][0] <= self.now_s:
             ready.append(heapq.heappop(timers)[2])
         for _ in range(len(ready)):
             handle = ready.popleft()
-            life = handle.life
-            if handle.cancelled() or not (life is None or life.is_alive):
+            if not handle.is_due:
                 continue
+            life = handle.life
             if life is not None and life.kept is not None:
                 life.kept.append(handle)
                 continue
-            handle._run()
             self.events += 1
-            if self.after_each is not None:
-                self.after_each()
+            try:
+                handle.run()
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                self.call_exception_handler({"message": "a callback failed", "exception": error})
 
     def _jump(self) -> None:
         """Let time pass until the next timer of somebody who lives."""
         timers = self._timers
         while timers:
             when_s, _, timer = timers[0]
-            if not timer.cancelled() and (timer.life is None or timer.life.is_alive):
+            if timer.is_due:
                 self.now_s = max(self.now_s, when_s)
                 return
             heapq.heappop(timers)
         raise StandsStill(f"nothing is left to happen after {self.now_s:.6f} s, and somebody waits")
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Most deadlines are cancelled: they are thrown away when they are the greater part."""
-        self._cancelled += 1
-        if self._cancelled > 100 and 2 * self._cancelled > len(self._timers):
-            self._timers = [entry for entry in self._timers if not entry[2].cancelled()]
-            heapq.heapify(self._timers)
-            self._cancelled = 0
 
     def _process_events(self, event_list: Any) -> None: ...
 
@@ -202,18 +243,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
             life.kept = []
 
     def thaw(self, life: Life) -> None:
-        if life.kept is not None:
-            self._ready.extend(life.kept)
-            life.kept = None
+        self._ready.extend(life.kept or ())
+        life.kept = None
 
     # -- ending ---------------------------------------------------------------------------------
 
     def kill(self, life: Life) -> None:
         """Nothing of a process runs any more, from now on."""
-        life.is_alive = False
-        for task in life.tasks:
+        for task in life.end():
             self._bury(task)
-        life.tasks.clear()
 
     def _bury(self, task: asyncio.Task[Any]) -> None:
         _unregister_task(task)

@@ -74,6 +74,8 @@ class Network:
         self.answered: list[Callable[[str, httpx.Request, httpx.Response], None]] = []
         """Told of every answer when it leaves, and by whom its request was sent."""
         self._sent: dict[str, tuple[int, int]] = {}
+        self.crowds: set[str] = set()
+        """Processes that stand for many clients, which may ask as often as they like."""
 
     def listen(self, address: str, process: Process, application: Application) -> None:
         """Serve an address, for as long as the process lives. Of several that do, luck chooses."""
@@ -139,7 +141,7 @@ class Network:
         last, count = self._sent.get(source, (window, 0))
         count = count + 1 if last == window else 1
         self._sent[source] = window, count
-        if count > _REQUESTS_MAX and self.restless is not None:
+        if count > _REQUESTS_MAX and source not in self.crowds and self.restless is not None:
             self.restless(f"{source} has sent {count} requests in {_WINDOW_S:g} s")
 
     async def _travel(self, source: str, target: str, *, delayed: bool) -> None:

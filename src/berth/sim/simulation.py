@@ -131,8 +131,11 @@ class Simulation:
 
     def _check_queues(self) -> None:
         for part in self.cloud.parts():
-            if part.process is not None and part.process.tasks > _TASKS_MAX:
-                self.fail(f"{part.name} has {part.process.tasks} tasks")
+            process = part.process
+            if process is None or process.tasks_at_most <= _TASKS_MAX:
+                continue
+            if process.tasks > _TASKS_MAX:
+                self.fail(f"{part.name} has {process.tasks} tasks")
 
     def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self.fail(f"{context.get('message')}: {context.get('exception')!r}")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from berth.client import Answer, Client, Unreachable
 from berth.sim.audit import Fail, Ledger
 
-_REQUEST_ID = "x-openstack-request-id"
+REQUEST_ID = "x-openstack-request-id"
 READS = ("GET", "HEAD", "OPTIONS")
 _WRITTEN = (201, 202)
 """Answers that say that something was made, or has begun."""
@@ -69,7 +69,7 @@ class Users:
         about = f"{asked.method} {asked.path}: {answer.status}"
         if answer.status == 500:
             self._fail(f"{about}: {answer.body}")
-        written = self._ledger.requests.get(str(answer.headers.get(_REQUEST_ID)), [])
+        written = self._ledger.requests.get(str(answer.headers.get(REQUEST_ID)), [])
         if written and (400 <= answer.status < 500 or asked.method in READS):
             self._fail(f"{about}, and it has written at {written}")
         if len(written) > 1:

@@ -78,6 +78,11 @@ class Process:
         return self._life.is_alive
 
     @property
+    def tasks_at_most(self) -> int:
+        """No fewer tasks than it has begun and not ended."""
+        return self._life.tasks_at_most
+
+    @property
     def tasks(self) -> int:
         """How many tasks it has begun and not ended."""
         return len(self._life.tasks)
@@ -92,8 +97,9 @@ class Process:
         self._world.loop.freeze(self._life)
 
     def thaw(self) -> None:
-        self._world.trace.note(self.name, "is thawed")
-        self._world.loop.thaw(self._life)
+        if self._life.kept is not None:
+            self._world.trace.note(self.name, "is thawed")
+            self._world.loop.thaw(self._life)
 
     def kill(self) -> None:
         """The process ends between two of its steps, as under ``kill -9``."""

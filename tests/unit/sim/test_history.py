@@ -26,7 +26,10 @@ async def play(seed: int) -> SimCloud:
         cloud.network.weather = Weather(mishaps=0.02)
         for database in cloud.databases():
             database.condition = Condition(troubles=0.01)
-        await Chaos(cloud, seed, [group], hands=6).run(40)
+        chaos = Chaos(cloud, seed, [group], hands=6)
+        await chaos.run(60)
+        assert chaos.killed["host"], "nobody died while all this was done"
+        assert len(chaos.killed) > 1, "only hosts died"
         cloud.heal()
         await cloud.all_at_rest()
         await check_at_rest(cloud)

@@ -77,18 +77,6 @@ def test_a_loop_in_which_nothing_will_ever_happen_says_so() -> None:
         loop.close()
 
 
-async def test_the_watcher_is_called_after_every_callback() -> None:
-    loop, seen = virtual_loop(), list[int]()
-    loop.after_each = lambda: seen.append(loop.events)
-    try:
-        for _ in range(5):
-            await asyncio.sleep(1)
-    finally:
-        loop.after_each = None
-    assert len(seen) >= 5
-    assert seen == list(range(seen[0], seen[0] + len(seen)))
-
-
 # -- threads ------------------------------------------------------------------------------------
 
 

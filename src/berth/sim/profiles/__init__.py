@@ -2,8 +2,12 @@
 
 from typing import Final
 
+from berth.sim.profiles.claims import Claims
 from berth.sim.profiles.clusters import Clusters
 from berth.sim.profiles.lifecycle import Lifecycle
+from berth.sim.profiles.overload import Overload
 from berth.sim.simulation import Profile
 
-PROFILES: Final[dict[str, Profile]] = {profile.name: profile for profile in (Clusters(), Lifecycle())}
+PROFILES: Final[dict[str, Profile]] = {
+    profile.name: profile for profile in (Claims(), Clusters(), Lifecycle(), Overload())
+}
