@@ -36,8 +36,9 @@ from berth.sim.simulation import Act, Simulation
 
 CLUSTERS: Final = "/berth/v1/clusters"
 CLUSTERS_MAX: Final = 6
-_HOSTS: Final = 12
+_HOSTS: Final = 8
 _RACKS: Final = 4
+_NODES_MAX: Final = 6
 _QUIET_S: Final = 120.0
 _LOOK_S: Final = 5.0
 _APART: Final = "datanode"
@@ -95,7 +96,7 @@ async def create(simulation: Simulation, rng: random.Random) -> None:
         return
     domain = rng.choice(("host", "rack"))
     ratio = rng.randint(1, 3)
-    most = _most(domain, ratio)
+    most = _room(domain, ratio)
     cluster: dict[str, Any] = {
         "name": f"c{rng.getrandbits(32):08x}",
         "node_groups": [
@@ -109,11 +110,10 @@ async def create(simulation: Simulation, rng: random.Random) -> None:
     await simulation.users.ask("POST", CLUSTERS, {"cluster": cluster})
 
 
-def _most(domain: str, ratio: int) -> int:
-    """How many nodes each of two node groups may have, so that one domain is always left for one that is
-    replaced."""
+def _room(domain: str, ratio: int) -> int:
+    """How many nodes that keep apart a cluster has room for; not more than play here."""
     domains = _HOSTS if domain == "host" else _RACKS
-    return max(1, min(5, (domains - 1) * ratio // 2))
+    return min(_NODES_MAX, domains * ratio)
 
 
 def _node_group(
@@ -134,7 +134,7 @@ async def scale(simulation: Simulation, rng: random.Random) -> None:
     cluster = _choose(simulation, rng)
     if cluster is None:
         return
-    most = _most(cluster.domain, cluster.ratio)
+    most = _room(cluster.domain, cluster.ratio)
     body: dict[str, Any] = {"counts": {}, "add": [], "remove": []}
     names = [group.name for group in cluster.node_groups]
     for name in names:
@@ -246,11 +246,18 @@ class ClusterAudit:
 
 
 async def _mend(simulation: Simulation) -> None:
-    """Confirm what waits for that, and replace nodes that have failed, until none has."""
+    """Confirm what waits for that, and replace nodes that have failed, until none has.
+
+    Nodes that failed have lost their places to others, perhaps: clusters are made smaller first, so that a
+    domain is left for each."""
     ledger, users = simulation.ledger, simulation.users
     await _settle(simulation)
     for server in [one for one in ledger.servers.values() if one.state == "resized"]:
         await users.must("POST", f"{COMPUTE}/servers/{server.id}/action", {"confirmResize": None})
+    for cluster in list(ledger.records(Cluster).values()):
+        most = max(0, _room(cluster.domain, cluster.ratio) // 2 - 1)
+        counts = {group.name: min(group.count, most) for group in cluster.node_groups}
+        await users.must("POST", f"{CLUSTERS}/{cluster.id}/scale", {"counts": counts})
     await _settle(simulation)
     while failed := [
         (cluster, node)
