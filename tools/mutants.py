@@ -492,8 +492,8 @@ places = [place.id for place in (run.dest,) if place is not None]
     Mutant(
         name="only the first version applied",
         file="region/status_sync.py",
-        text="if self._seen.get(run.id) is run:",
-        instead="if run.id in self._seen:",
+        text="return self._seen.get(record.id) is not record",
+        instead="return record.id not in self._seen",
         why="the end of a run is never known in the region",
     ),
     Mutant(
