@@ -134,6 +134,22 @@ MUTANTS: Final = (
         instead='if self._insert(self._append, row, index, index, before, previous or "") < 0:',
         why="an append that wrote nothing is taken for one that did",
     ),
+    Mutant(
+        name="append follows nothing",
+        file="journal/journal.py",
+        text="OR EXISTS ({follows}))",
+        instead="OR 1 = 1 OR EXISTS ({follows}))",
+        why="a writer goes on behind a row that is not there, or is another",
+        profile="claims",
+    ),
+    Mutant(
+        name="another past accepted",
+        file="journal/journal.py",
+        text="if row is None or (row.idx == index and row.batch_id != id):",
+        instead="if row is not None and row.idx < index:",
+        why="a standby that lacks the last rows is written to as if it had them",
+        profile="claims",
+    ),
     # -- view -----------------------------------------------------------------------------------
     Mutant(
         name="lost inverse",
@@ -235,6 +251,13 @@ if event.after is not None:
         text="if new and not is_apart and not self._is_shared(who, domains, after):",
         instead="if False:",
         why="members that must be together are apart",
+    ),
+    Mutant(
+        name="quota off by one",
+        file="ledger/quotas.py",
+        text="return limit != UNLIMITED and used + more > limit",
+        instead="return limit != UNLIMITED and used + more > limit + 1",
+        why="a project has one server more than its quota says",
     ),
     # -- sagas ----------------------------------------------------------------------------------
     Mutant(
@@ -530,6 +553,35 @@ places = [place.id for place in (run.dest,) if place is not None]
         text="down = after.is_silent or after.is_forced_down",
         instead="down = after.is_silent or after.is_forced_down or status.down",
         why="a host that is up again gets no servers",
+    ),
+    # -- clusters -------------------------------------------------------------------------------
+    Mutant(
+        name="node dropped with its server there",
+        file="clusters/reconciler.py",
+        text="gone = tuple(node for node in leaving if _is_gone(view, node))",
+        instead="gone = tuple(leaving)",
+        why="a server that was to be deleted belongs to nobody",
+        profile="clusters",
+    ),
+    Mutant(
+        name="replacement not noted",
+        file="clusters/reconciler.py",
+        text="return Enact((RecordChanged(cluster, after), *enact.changes), enact.commands",
+        instead="return Enact(enact.changes, enact.commands",
+        why="a node is replaced again and again",
+        profile="clusters",
+    ),
+    Mutant(
+        name="cluster gone before its nodes",
+        file="clusters/reconciler.py",
+        text="""\
+    if not cluster.nodes:
+        return _Due""",
+        instead="""\
+    if not cluster.nodes or cluster.state == "deleting":
+        return _Due""",
+        why="the servers of a deleted cluster are left behind",
+        profile="clusters",
     ),
 )
 

@@ -350,8 +350,7 @@ class SimCloud:
             cells=tuple(f"{name}=sqlite:///{name}.db" for name in names),
             workers=workers,
             log_level="error",
-            **NO_QUOTAS,
-            **options,
+            **{**NO_QUOTAS, **options},
         )
         self.behaviours = Behaviours(behaviour or SimBehaviour())
         self.workers = [RegionWorker(self, number) for number in range(1, workers + 1)]

@@ -18,6 +18,7 @@ from berth.view import View
 
 COMPUTE: Final = "/compute/v2.1"
 SERVERS_MAX: Final = 60
+_QUOTA: Final = 16
 _FLAVORS: Final = {"small": (1, 512, 1), "large": (2, 1024, 2)}
 _IMAGE: Final = "cirros"
 _LOOK_S: Final = 5.0
@@ -33,7 +34,15 @@ class Lifecycle:
     is_ours = True
 
     def cloud(self, seed: int) -> SimCloud:
-        return SimCloud(seed=seed, cells=2, hosts=20, racks=4, workers=2, deadlines=Deadlines(60, 300, 600))
+        return SimCloud(
+            seed=seed,
+            cells=2,
+            hosts=20,
+            racks=4,
+            workers=2,
+            deadlines=Deadlines(60, 300, 600),
+            quota_instances=_QUOTA,
+        )
 
     async def prepare(self, simulation: Simulation) -> None:
         users = simulation.users
@@ -44,6 +53,7 @@ class Lifecycle:
             made = await users.must("POST", f"{COMPUTE}/os-server-groups", body)
             groups.append(made["server_group"]["id"])
         simulation.facts["groups"] = groups
+        simulation.ledger.judges.append(lambda index, events: _judge_quota(simulation, index))
 
     def choices(self) -> list[tuple[float, str, Act]]:
         return [(20, "create", create), (5, "look", look), (3, "abort", abort), *OPERATIONS, *FAULTS]
@@ -67,6 +77,12 @@ async def prepare_images(simulation: Simulation) -> None:
     )
     simulation.facts["image"] = image["id"]
     await upload(simulation, image["id"])
+
+
+def _judge_quota(simulation: Simulation, index: int) -> None:
+    count, quota = len(simulation.ledger.servers), simulation.cloud.settings.quota_instances
+    if 0 <= quota < count:
+        simulation.fail(f"region {index}: there are {count} servers, and the quota is {quota}")
 
 
 async def upload(simulation: Simulation, image: str) -> None:
