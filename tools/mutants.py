@@ -104,6 +104,7 @@ MUTANTS: Final = (
         text="outcomes = tried.get(batch.id, outcomes)",
         instead="pass",
         why="a batch whose outcome was unknown is written again, though it is in the journal",
+        profile="claims",
     ),
     Mutant(
         name="stale read",
@@ -125,6 +126,7 @@ MUTANTS: Final = (
         text="if self._in_flight is None or await asyncio.shield(self._in_flight):",
         instead="if True:",
         why="a read shows what is not durable, and may be taken back",
+        profile="claims",
     ),
     # -- journal --------------------------------------------------------------------------------
     Mutant(
