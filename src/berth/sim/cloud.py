@@ -112,6 +112,14 @@ class Part:
         if not self.is_alive:
             self.start()
 
+    def replace(self) -> None:
+        """Start another process beside the one that lives, as a supervisor does that does not reach it. The
+        old one is to notice, and to end."""
+        if self.process is not None:
+            self.cloud.replaced.append(self.process)
+        self.process = None
+        self.start()
+
     def freeze(self) -> None:
         """Stop what lives, until it is thawed."""
         if self.process is not None:
@@ -367,6 +375,8 @@ class SimCloud:
         """Where users and operators are."""
         self.ids = self.outside.ids
         self.readers: dict[str, Engine] = {}
+        self.replaced: list[Process] = []
+        """Processes beside which another was started in their place."""
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
@@ -381,7 +391,8 @@ class SimCloud:
         finally:
             for part in self.parts():
                 part.kill()
-            self.outside.kill()
+            for process in (*self.replaced, self.outside):
+                process.kill()
             for database in self.databases():
                 database.close()
 

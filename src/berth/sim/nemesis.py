@@ -19,6 +19,11 @@ async def kill_conductor(simulation: Simulation, rng: random.Random) -> None:
     await _kill(simulation, rng.choice(list(simulation.cloud.cells.values())), rng.uniform(0, 20))
 
 
+async def replace_conductor(simulation: Simulation, rng: random.Random) -> None:
+    """Another conductor takes a cell over, and the old one lives."""
+    rng.choice(list(simulation.cloud.cells.values())).replace()
+
+
 async def kill_worker(simulation: Simulation, rng: random.Random) -> None:
     await _kill(simulation, rng.choice(simulation.cloud.workers), rng.uniform(0, 10))
 
@@ -128,6 +133,7 @@ def _database(simulation: Simulation, rng: random.Random) -> Database:
 
 FAULTS: Final[list[tuple[float, str, Act]]] = [
     (3, "kill a conductor", kill_conductor),
+    (1, "replace a conductor", replace_conductor),
     (2, "kill a worker", kill_worker),
     (4, "kill a host", kill_host),
     (2, "storm", storm),

@@ -3,7 +3,7 @@
 * Every process has the same view of a journal as one that reads it anew; and what a view derives from its
   facts is what follows from them.
 * A server holds what its flavor says, at the place where it is, and nothing if it is nowhere.
-* A migration holds something only while its server can still go back, or its host has not come back.
+* A migration holds something only while its server can still go back, and is not under way.
 """
 
 import asyncio
@@ -23,6 +23,7 @@ from berth.view import View
 from berth.view.snapshot import dump, load
 
 _LOOK_S: Final = 5.0
+_UNDER_WAY: Final = ("accepted", "migrating")
 
 
 async def check_views(simulation: Simulation) -> None:
@@ -69,6 +70,8 @@ async def check_holdings(simulation: Simulation) -> None:
         may_return = owner is not None and owner.migration == migration.id and migration.status != "error"
         if ledger.held(migration.id) and not may_return:
             simulation.fail(f"migration {migration.id} ({migration.status}) holds something")
+        if migration.status in _UNDER_WAY:
+            simulation.fail(f"migration {migration.id} is {migration.status}, and nothing is under way")
 
 
 def _judge_server(ledger: Ledger, server: Server) -> Iterator[str]:
