@@ -21,7 +21,7 @@ from berth.agent.drivers.behaviour import Behaviours, SimBehaviour
 from berth.agent.drivers.sim import Disk
 from berth.agent.fleet import SimHost, register, simulated_fleet
 from berth.agent.host import HostAgent, Pace
-from berth.agent.state import AgentState, Files, state_path
+from berth.agent.state import AgentState, Files, StoredState, read_state, state_path
 from berth.api.kernel.auth.policy import Policy
 from berth.api.kernel.http import Receive, Scope, Send
 from berth.cell.application import Cell, CellSettings, Edges
@@ -123,6 +123,14 @@ class Part:
         if not self.is_alive:
             self.start()
 
+    def replace(self) -> None:
+        """Start another process beside the one that lives, as a supervisor does that does not reach it. The
+        old one is to notice, and to end."""
+        if self.process is not None:
+            self.cloud.replaced.append(self.process)
+        self.process = None
+        self.start()
+
     def freeze(self) -> None:
         """Stop what lives, until it is thawed."""
         if self.process is not None:
@@ -157,6 +165,10 @@ class RegionWorker(Part):
         super().__init__(cloud, f"region-{number}")
         self._is_first = number == 1
         self.parts: Composition | None = None
+
+    def find_engine(self) -> Engine | None:
+        """Its engine, if it lives and has started."""
+        return self.parts.services.engine if self.is_alive and self.parts is not None else None
 
     def kill(self) -> None:
         super().kill()
@@ -242,6 +254,10 @@ class SimCell(Part):
         self.application: Cell | None = None
         """Both its conductor's."""
 
+    def find_engine(self) -> Engine | None:
+        """Its conductor's engine, if that lives and has one."""
+        return self.engine if self.is_alive else None
+
     def opener(self, process: Process) -> Callable[[], Awaitable[Engine]]:
         """How another process opens the cell's journal."""
 
@@ -300,6 +316,10 @@ class HostPart(Part):
         self.state = AgentState(state_path(_FOLDER, host.name), self._files)
 
         self._survived: Disk | None = None
+
+    def stored(self) -> StoredState:
+        """What is on the disk."""
+        return read_state(state_path(_FOLDER, self.host.name), self._files)
 
     def start(self) -> None:
         # What was not written to the disk is lost.
@@ -369,8 +389,7 @@ class SimCloud:
             cells=tuple(f"{name}=sqlite:///{name}.db" for name in names),
             workers=workers,
             log_level="error",
-            **NO_QUOTAS,
-            **options,
+            **{**NO_QUOTAS, **options},
         )
         self.behaviours = Behaviours(behaviour or SimBehaviour())
         self.workers = [RegionWorker(self, number) for number in range(1, workers + 1)]
@@ -389,6 +408,8 @@ class SimCloud:
         """Where users and operators are."""
         self.ids = self.outside.ids
         self.readers: dict[str, Engine] = {}
+        self.replaced: list[Process] = []
+        """Processes beside which another was started in their place."""
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
@@ -403,7 +424,8 @@ class SimCloud:
         finally:
             for part in self.parts():
                 part.kill()
-            self.outside.kill()
+            for process in (*self.replaced, self.outside):
+                process.kill()
             for database in self.databases():
                 database.close()
 

@@ -66,6 +66,9 @@ class StepFaults:
         self._cloud = cloud
         self._waiting: list[StepFault] = []
         self.happened: list[StepFault] = []
+        self.commanded: list[Callable[[str, AgentCommand, object], None]] = []
+        """Told of each command that a driver begins with: the host, the command, and the driver, of which an
+        agent that is started again has another."""
         self._runs: dict[str, SagaRun] = {}
         # Commands whose outcome the conductor is never told.
         self._unheard: set[str] = set()
@@ -185,6 +188,8 @@ class FaultyDriver(SimDriver):
         self._faults = faults
 
     async def carry_out(self, command: AgentCommand) -> None:
+        for told in self._faults.commanded:
+            told(self._host, command, self)
         if self._faults.fails(command):
             raise DriverError("injected")
         at_driver = self._faults.at_driver

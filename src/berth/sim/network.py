@@ -81,6 +81,10 @@ class Network:
         self.served: Callable[[Process, Process, httpx.Request, Edge], None] | None = None
         """Told of each request by whom it is sent, and by whom it is about to be served, or was. The latter
         may be killed there."""
+        self.sent: list[Callable[[str, httpx.Request], None]] = []
+        """Told of every request, and by whom it is sent."""
+        self.answered: list[Callable[[str, httpx.Request, httpx.Response], None]] = []
+        """Told of every answer when it leaves, and by whom its request was sent."""
         self._sent: dict[str, tuple[int, int]] = {}
         self.crowds: set[str] = set()
         """Processes that stand for many clients, which may ask as often as they like."""
@@ -112,6 +116,8 @@ class Network:
     async def exchange(self, client: Process, address: str, request: httpx.Request) -> httpx.Response:
         source = client.name
         self._count(source)
+        for told in self.sent:
+            told(source, request)
         mishap = self.decide(source, address, request) if self.decide is not None else None
         if mishap is None and self.weather.mishaps and self._rng.random() < self.weather.mishaps:
             mishap = self._rng.choice(MISHAPS)
@@ -178,7 +184,10 @@ class Network:
         if not task.done() or task.exception() is not None:
             raise _Cut(_DIED)
         self._tell(client, process, request, "after")
-        return answer.response(request)
+        response = answer.response(request)
+        for told in self.answered:
+            told(client.name, request, response)
+        return response
 
     def _tell(self, client: Process, server: Process, request: httpx.Request, edge: Edge) -> None:
         if self.served is not None:

@@ -21,6 +21,7 @@ from berth.sim.cloud import SimCloud
 from berth.sim.coverage import Crash, Crashes
 from berth.sim.loop import StandsStill, VirtualLoop
 from berth.sim.users import Users
+from berth.sim.witness import Witness
 from berth.sim.world import Process
 
 REST_S: Final = 4 * 3600.0
@@ -111,6 +112,8 @@ class Simulation:
         self.failed: asyncio.Future[str] = self.world.loop.create_future()
         self.ledger = Ledger(self.fail, is_ours=profile.is_ours)
         self.runs = {name: Runs(name, self.fail) for name in self.cloud.cells}
+        self.witness = Witness(self.cloud, self.runs, self.fail)
+        self.ledger.judges.append(self.witness.on_region)
         self.users = Users(self.cloud.client(), self.ledger, self.world.loop.time, self.fail)
         self.counts: dict[str, int] = {}
         self.crashes: Crashes | None = None

@@ -15,6 +15,8 @@ REQUEST_ID = "x-openstack-request-id"
 READS = ("GET", "HEAD", "OPTIONS")
 _SEVERAL = ("/berth/v1/doctor/repair",)
 """What is several changes, one after the other."""
+_COMPUTE = "/compute/"
+"""Whatever is accepted there begins something."""
 
 
 class Asked(NamedTuple):
@@ -74,3 +76,5 @@ class Users:
             self._fail(f"{about}, and it has written at {written}")
         if len(written) > 1 and asked.path not in _SEVERAL:
             self._fail(f"{about}, and it has written more than once: at {written}")
+        if not written and asked.path.startswith(_COMPUTE) and answer.status == 202:
+            self._fail(f"{about}, and it has written nothing")
