@@ -7,6 +7,7 @@ from typing import Final
 import pytest
 from msgspec import UNSET
 
+from berth.model.clusters import Cluster
 from berth.model.events import (
     AggregateLabelled,
     AggregatesChanged,
@@ -28,6 +29,7 @@ from berth.model.ids import AggregateId, ClassId, ConsumerId, GroupId, ProviderI
 from berth.model.placement import SHARES_VIA_AGGREGATE, Consumer, Holdings, HostStatus, Inventory, Label
 from berth.view import View, consumers, sets
 from berth.view.consumers import ConsumerFilter, ConsumerIndex
+from berth.view.records import Records
 from berth.view.resource_classes import Column
 from berth.view.sets import OrderedIds, RowSet
 
@@ -491,3 +493,33 @@ def assert_roll_is_right(view: View, rng: random.Random, *, spread: bool) -> Non
     ]
     assert list(view.consumer_index.behind(marker, whose)) == expected
     assert list(ConsumerIndex(view.consumers).behind(marker, whose)) == expected
+
+
+# -- records ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_records_are_found_under_the_keys_that_they_have_now(seed: int) -> None:
+    rng = random.Random(seed)
+    records, done = Records(), list[tuple[Cluster | None, Cluster | None]]()
+    plain: dict[str, Cluster] = {}
+    for _ in range(300):
+        if done and rng.random() < 0.3:
+            after, before = done.pop()
+        else:
+            before = plain.get(id := str(rng.randrange(8)))
+            groups = tuple(rng.sample("abc", rng.randint(0, 3)))
+            fresh = Cluster(id=id, name=rng.choice("xy"), project="p", user="u", groups=groups)
+            after = None if before is not None and rng.random() < 0.2 else fresh
+            done.append((before, after))
+        records.change(before, after)
+        if after is not None:
+            plain[after.id] = after
+        elif before is not None:
+            del plain[before.id]
+        for group in "abc":
+            found = {cluster.id for cluster in records.find(Cluster, "group", group)}
+            assert found == {cluster.id for cluster in plain.values() if group in cluster.groups}
+        for name in "xy":
+            found = {cluster.id for cluster in records.find(Cluster, "name", name)}
+            assert found == {cluster.id for cluster in plain.values() if cluster.name == name}

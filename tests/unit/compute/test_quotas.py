@@ -214,6 +214,8 @@ async def test_metadata_of_a_server_has_a_quota(tmp_path: Path) -> None:
         await limit(region, metadata_items=3)
         added = await region.compute("POST", path, {"metadata": {"b": "2", "c": "3"}}, who=BLUE)
         assert added.status == 200
+        one_more = await region.compute("PUT", f"{path}/d", {"meta": {"d": "4"}}, who=BLUE)
+        assert forbidden(one_more) == "Maximum number of metadata items exceeds 3: this would be 4."
         await limit(region, metadata_items=1)
         # Beyond a limit that was lowered there may still be less.
         assert (await region.compute("DELETE", f"{path}/c", who=BLUE)).status == 204
