@@ -15,7 +15,7 @@ SMOKE := tests/http/test_workers.py tests/clients/test_command.py tests/crash/te
     tests/lifecycle/test_moves.py tests/databases/test_journal_everywhere.py tests/faults/test_freshness.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check unit lint types imports fmt docs hashes bench bench-bystander bench-scale soak soak-wire clean
+.PHONY: help setup run test check unit lint types imports fmt docs hashes bench bench-bystander bench-scale soak soak-wire mutants clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 18
@@ -80,6 +80,9 @@ SEEDS ?= 1000
 
 soak: setup ## Play SEEDS seeds (1000) of every profile in the simulator, on all cores
 	$(BIN)/python -m berth.sim.soak --seeds $(SEEDS)
+
+mutants: setup ## Plant bugs one by one, and see whether the simulator finds them
+	$(BIN)/python tools/mutants.py
 
 soak-wire: setup ## Send random requests to Berth and to OpenStack Placement and compare, some twenty minutes
 	$(BIN)/python -m tests.differential --seeds 1000

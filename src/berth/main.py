@@ -242,6 +242,7 @@ def make_engine(
         shared=shared,
         turns=turns,
         queue_commands_max=settings.queue_commands_max,
+        queue_bytes_max=settings.queue_bytes_max,
         batch_commands_max=settings.batch_commands_max,
         command_bytes_max=settings.command_bytes_max,
         outage_seconds=settings.database_outage_seconds,

@@ -323,6 +323,11 @@ class Engine:
         return self._bug
 
     @property
+    def queued(self) -> tuple[int, int]:
+        """How many commands wait for their turn, and their bytes."""
+        return len(self._queue), self._queue_bytes
+
+    @property
     def stopping(self) -> bool:
         return self._stopping
 

@@ -285,6 +285,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     queue_commands_max: Annotated[
         int, About("maximum number of queued writes; more get 503", 1, 1_000_000)
     ] = 4096
+    queue_bytes_max: Annotated[
+        int, About("maximum bytes of queued writes; more get 503", 64 << 10, 1 << 40)
+    ] = 64 << 20
     batch_commands_max: Annotated[
         int, About("maximum number of writes in one append to the journal", 1, 65536)
     ] = 512

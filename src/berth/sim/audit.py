@@ -57,11 +57,17 @@ class Ledger:
         self._holders: dict[str, set[str]] = {}
         self.members: dict[str, set[str]] = {}
         self._parents: dict[str, str | None] = {}
+        # The providers that a command creates, renames, moves or deletes.
+        self._placed: set[str] = set()
         self.index = 0
         self.requests: dict[str, list[int]] = {}
         """At which indices a request has written."""
         self._records: dict[type[Record], dict[str, Any]] = {}
         self.servers = self.records(Server)
+        self._moves: dict[str, str] = {}
+        """The migration of each server that is being moved, or can go back."""
+        self.changed: list[tuple[str, Server | None]] = []
+        """Every change of a server, in order."""
         self.judges: list[Callable[[int, Iterable[Event]], None]] = []
 
     def take(self, index: int, entries: Iterable[Any]) -> None:
@@ -69,6 +75,7 @@ class Ledger:
         for entry in entries:
             if entry.origin.request_id and not _is_noted_conflict(entry.events):
                 self.requests.setdefault(entry.origin.request_id, []).append(index)
+            self._placed = {event.id for event in entry.events if isinstance(event, ProviderChanged)}
             before = {key: self.used(*key) for event in entry.events for key in _touched(event)}
             for event in entry.events:
                 self._apply(index, event)
@@ -85,6 +92,14 @@ class Ledger:
     def held(self, consumer: str) -> Holdings:
         found: Holdings = self._facts.get(("held", consumer), ())
         return found
+
+    def sum_held(self, consumer: str) -> dict[str, int]:
+        """What a consumer holds in all, by the names of resource classes."""
+        total: Counter[str] = Counter()
+        for _, amounts in self.held(consumer):
+            for class_id, amount in amounts:
+                total[self._class_name(class_id)] += amount
+        return dict(total)
 
     def generation(self, consumer: str) -> int | None:
         found = self._facts.get(("consumer", consumer))
@@ -132,6 +147,7 @@ class Ledger:
                 self._set(index, ("provider", event.id), event.before, event.after)
                 if event.after is None:
                     self._parents.pop(event.id)
+                    self._put(("stamp", event.id), None)
                 else:
                     self._parents[event.id] = event.after.parent
             case ProviderStamped():
@@ -139,7 +155,9 @@ class Ledger:
                 is_last = event.after == Stamp(0, 0, 0)
                 if ("stamp", event.id) in self._facts:
                     self._expect(index, ("stamp", event.id), event.before)
-                    grows = is_last or event.after.generation > event.before.generation
+                    # One that is only renamed or moved keeps its own.
+                    grows = is_last or event.id in self._placed
+                    grows = grows or event.after.generation > event.before.generation
                     self._demand(grows, index, f"the generation of provider {event.id} does not grow")
                 self._put(("stamp", event.id), None if is_last else event.after)
             case InventoryChanged():
@@ -164,6 +182,14 @@ class Ledger:
                 records[record.id] = record
                 if event.after is None:
                     del records[record.id]
+                if isinstance(record, Server):
+                    self._follow(record.id, event.after)
+
+    def _follow(self, id: str, after: Any) -> None:
+        self.changed.append((id, after))
+        self._moves.pop(id, None)
+        if after is not None and after.migration is not None:
+            self._moves[id] = after.migration
 
     def _set(self, index: int, key: Hashable, before: Any, after: Any) -> None:
         self._expect(index, key, before)
@@ -213,10 +239,11 @@ class Ledger:
         # A server and its migration are one member; it is in every domain where either holds something.
         where: set[tuple[str, str]] = set()
         for consumer in self.members.get(id, ()):
-            member = self._facts["member", consumer]
-            for provider, _ in self.held(consumer):
-                for domain in self.domains(group.domain, self.root(provider)):
-                    where.add((domain, member.stands_for))
+            member = self._facts["member", consumer].stands_for
+            for holder in (consumer, self._moves.get(consumer, consumer)):
+                for provider, _ in self.held(holder):
+                    for domain in self.domains(group.domain, self.root(provider)):
+                        where.add((domain, member))
         counts = Counter(domain for domain, _ in where)
         if group.is_apart:
             most = max(counts.values(), default=0)
@@ -266,6 +293,8 @@ class Runs:
         self._cell = cell
         self._fail = fail
         self.runs: dict[str, SagaRun] = {}
+        self.seen: set[str] = set()
+        """All that there have been."""
 
     def take(self, index: int, entries: Iterable[Any]) -> None:
         for entry in entries:
@@ -287,6 +316,7 @@ class Runs:
                 f"{self._cell} {index}: run {id} goes from version {before.version} to {after.version}"
             )
         self.runs[id] = after
+        self.seen.add(id)
 
 
 def _capacity(inventory: Inventory) -> int:

@@ -7,19 +7,22 @@ production.
 
 import asyncio
 import contextlib
+import functools
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Literal, NamedTuple, Self, TypeVar
 
 import msgspec
 
 from berth.agent.conductor import ConductorClient
 from berth.agent.credentials import Credential
 from berth.agent.drivers.behaviour import Behaviours, SimBehaviour
+from berth.agent.drivers.sim import Disk
 from berth.agent.fleet import SimHost, register, simulated_fleet
 from berth.agent.host import HostAgent, Pace
-from berth.agent.state import AgentState, Files, state_path
+from berth.agent.state import AgentState, Files, StoredState, read_state, state_path
+from berth.api.kernel.auth.policy import Policy
 from berth.api.kernel.http import Receive, Scope, Send
 from berth.cell.application import Cell, CellSettings, Edges
 from berth.cell.conductor import Deadlines
@@ -28,6 +31,7 @@ from berth.cell.placement import VERSION
 from berth.client import Client
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Observer
+from berth.engine.snapshots import is_due, take_snapshot
 from berth.journal import JournalError
 from berth.main import Composition, compose, make_engine
 from berth.model.commands import Enact
@@ -36,6 +40,7 @@ from berth.model.quotas import RESOURCES
 from berth.model.rejections import Rejection
 from berth.model.saga_runs import Outbox, SagaRun
 from berth.model.servers import ConflictPolicy, Host, Server
+from berth.runtime.clock import SystemClock
 from berth.runtime.settings import Settings
 from berth.sagas.proposals import Context
 from berth.scheduler.plugins import scheduler_options
@@ -58,10 +63,18 @@ _FOLLOW_S: Final = 4.0
 _ORIGIN: Final = Origin("req-sim", "sim", None, "sim")
 _HEADERS: Final = {"x-auth-token": "admin", "openstack-api-version": VERSION}
 _FOLDER: Final = Path("/")
+_UNFINISHED: Final = 0.2
+"""How many snapshots are not finished."""
 
 NO_QUOTAS: Final[dict[str, Any]] = {f"quota_{name}": -1 for name in RESOURCES if name != "metadata_items"}
 
 Begin = Callable[[View, int], Enact | Rejection]
+
+
+@functools.cache
+def _read_policy(defaults: Literal["legacy", "secure"]) -> Policy:
+    """The rules without a file. They never change, and take longer to read than all else in a start."""
+    return Policy(None, defaults, SystemClock())
 
 
 class MemoryFiles(Files):
@@ -110,6 +123,23 @@ class Part:
         if not self.is_alive:
             self.start()
 
+    def replace(self) -> None:
+        """Start another process beside the one that lives, as a supervisor does that does not reach it. The
+        old one is to notice, and to end."""
+        if self.process is not None:
+            self.cloud.replaced.append(self.process)
+        self.process = None
+        self.start()
+
+    def freeze(self) -> None:
+        """Stop what lives, until it is thawed."""
+        if self.process is not None:
+            self.process.freeze()
+
+    def thaw(self) -> None:
+        if self.process is not None:
+            self.process.thaw()
+
     def restart(self) -> None:
         self.kill()
         self.start()
@@ -136,6 +166,10 @@ class RegionWorker(Part):
         self._is_first = number == 1
         self.parts: Composition | None = None
 
+    def find_engine(self) -> Engine | None:
+        """Its engine, if it lives and has started."""
+        return self.parts.services.engine if self.is_alive and self.parts is not None else None
+
     def kill(self) -> None:
         super().kill()
         self.parts = None
@@ -143,11 +177,15 @@ class RegionWorker(Part):
     async def _run(self, process: Process) -> None:
         cloud = self.cloud
         parts = await compose(
-            cloud.settings, lambda observer: self._open(process, observer), process.clock, process.ids
+            cloud.settings,
+            lambda observer: self._open(process, observer),
+            process.clock,
+            process.ids,
+            policy=_read_policy(cloud.settings.policy_defaults),
         )
         self.parts = parts
         cloud.network.listen(REGION, process, parts.application)
-        if self._is_first:
+        if self._is_first and cloud.cells:
             cells = {name: cell.opener(process) for name, cell in cloud.cells.items()}
             async with asyncio.TaskGroup() as group:
                 group.create_task(parts.link_cells(cells))
@@ -169,6 +207,43 @@ class RegionWorker(Part):
         )
 
 
+class Housekeeper(Part):
+    """Takes snapshots of the region's journal and prunes it, now and then, as the process beside a server
+    does. Some snapshots are not finished: what takes them dies with its statements half done."""
+
+    def __init__(self, cloud: "SimCloud", pace: "HousePace") -> None:
+        super().__init__(cloud, "housekeeper")
+        self._pace = pace
+
+    async def _run(self, process: Process) -> None:
+        database, pace = self.cloud.database, self._pace
+        rng = process.ids.rng
+        while True:
+            await asyncio.sleep(pace.look_s)
+            journal = database.open(process)
+            calls = SimCalls(database, process)
+            try:
+                if await calls.call(is_due, journal, pace.every_batches):
+                    if rng.random() < _UNFINISHED:
+                        journal.fails_after = rng.randrange(30)
+                    now_ns = process.clock.now_ns()
+                    index = await calls.call(take_snapshot, journal, now_ns, pace.keep_batches)
+                    self.cloud.world.trace.note(self.name, f"snapshot {index}")
+            except JournalError as error:
+                self.cloud.world.trace.note(self.name, f"no snapshot: {error}")
+            finally:
+                journal.close()
+
+
+class HousePace(NamedTuple):
+    """``look_s``: how often the journal is looked at. ``every_batches`` and ``keep_batches``: as the settings
+    of these names say."""
+
+    look_s: float = 10.0
+    every_batches: int = 10
+    keep_batches: int = 3
+
+
 class SimCell(Part):
     """One cell: its journal, and the process of its conductor."""
 
@@ -178,6 +253,10 @@ class SimCell(Part):
         self.engine: Engine | None = None
         self.application: Cell | None = None
         """Both its conductor's."""
+
+    def find_engine(self) -> Engine | None:
+        """Its conductor's engine, if that lives and has one."""
+        return self.engine if self.is_alive else None
 
     def opener(self, process: Process) -> Callable[[], Awaitable[Engine]]:
         """How another process opens the cell's journal."""
@@ -236,15 +315,30 @@ class HostPart(Part):
         self._files = MemoryFiles()
         self.state = AgentState(state_path(_FOLDER, host.name), self._files)
 
+        self._survived: Disk | None = None
+
+    def stored(self) -> StoredState:
+        """What is on the disk."""
+        return read_state(state_path(_FOLDER, self.host.name), self._files)
+
     def start(self) -> None:
         # What was not written to the disk is lost.
         self.state = AgentState(state_path(_FOLDER, self.host.name), self._files)
+        if self._survived is not None:
+            self.state.disk.clear()
+            self.state.disk.update(self._survived)
+            self._survived = None
         super().start()
 
     def credential(self, rng: random.Random) -> Credential:
         """The host's credential, as its disk has it."""
         host = self.host
         return Credential(_FOLDER, host.name, host.id, self._files, lambda: f"{rng.getrandbits(256):064x}")
+
+    def kill_agent(self) -> None:
+        """The agent dies. What its hypervisor has done stays, though the agent has not written it down."""
+        self._survived = dict(self.state.disk)
+        self.kill()
 
     async def _run(self, process: Process) -> None:
         cloud, host = self.cloud, self.host
@@ -265,7 +359,7 @@ class HostPart(Part):
 
 
 class SimCloud:
-    """Made in a running event loop whose time is virtual; ``running`` starts it."""
+    """Made in a running event loop whose time is virtual; ``running`` starts it. ``options`` are settings."""
 
     def __init__(
         self,
@@ -279,6 +373,8 @@ class SimCloud:
         deadlines: Deadlines | None = None,
         heartbeat_timeout_s: float = 30.0,
         join_token: str | None = None,
+        housekeeping: HousePace | None = None,
+        **options: Any,
     ) -> None:
         self.world = World(seed)
         self.network = Network(self.world)
@@ -293,11 +389,12 @@ class SimCloud:
             cells=tuple(f"{name}=sqlite:///{name}.db" for name in names),
             workers=workers,
             log_level="error",
-            **NO_QUOTAS,
+            **{**NO_QUOTAS, **options},
         )
         self.behaviours = Behaviours(behaviour or SimBehaviour())
         self.workers = [RegionWorker(self, number) for number in range(1, workers + 1)]
         self.cells = {name: SimCell(self, name) for name in names}
+        self.housekeeper = None if housekeeping is None else Housekeeper(self, housekeeping)
         self.hosts: dict[str, HostPart] = {}
         for number, host in enumerate(simulated_fleet(hosts)):
             in_racks = (f"rack{number % racks + 1}",) if racks else ()
@@ -311,6 +408,8 @@ class SimCloud:
         """Where users and operators are."""
         self.ids = self.outside.ids
         self.readers: dict[str, Engine] = {}
+        self.replaced: list[Process] = []
+        """Processes beside which another was started in their place."""
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
@@ -325,7 +424,8 @@ class SimCloud:
         finally:
             for part in self.parts():
                 part.kill()
-            self.outside.kill()
+            for process in (*self.replaced, self.outside):
+                process.kill()
             for database in self.databases():
                 database.close()
 
@@ -336,13 +436,15 @@ class SimCloud:
         for database in self.databases():
             database.heal()
         for part in self.parts():
+            part.thaw()
             part.revive()
 
     def databases(self) -> list[Database]:
         return [self.database, *(cell.database for cell in self.cells.values())]
 
     def parts(self) -> list[Part]:
-        return [*self.workers, *self.cells.values(), *self.hosts.values()]
+        kept = () if self.housekeeper is None else (self.housekeeper,)
+        return [*self.workers, *kept, *self.cells.values(), *self.hosts.values()]
 
     def _all_up(self, view: View) -> bool:
         return view.records.count(Host) == len(self.hosts) and not len(view.down)

@@ -7,10 +7,18 @@ those of production. What fails is the way to the database, which production's t
 * ``unknown``: an append fails, and is in or not;
 * ``refused``: the database writes nothing for a while;
 * ``away``: it answers nothing for a while;
+* ``row_bytes_max``: it takes no row that is larger;
 * ``hangs``: one call is carried out, but long after its caller has given up;
-* ``unsent``: its caller dies before it leaves.
+* ``unsent``: its caller dies before it leaves;
+* a standby takes over, and all connections are lost: one that is in sync, or one that lacks the last rows,
+  until the primary is back.
 
 A process that dies while a call is on its way has made it, or has not.
+
+No read may be stale: each looks for the journal's end first, and on databases with several hosts that look
+is a causal one. So a host that lacks rows must be refused by everybody who has seen them. Whoever has not
+seen them cannot tell, and would go on without them: that is what operators ask for when they restart all
+servers on such a host. Here they do not, and keep such processes away from it.
 """
 
 import asyncio
@@ -22,7 +30,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 import sqlalchemy as sa
 
 from berth.engine.journal_thread import NoAnswer
-from berth.journal import Journal, JournalFailure, JournalRow, NotWritten
+from berth.journal import Journal, JournalFailure, JournalRow, NotWritten, RowRefused
 from berth.journal.database import Dialect
 from berth.journal.sqlite import meaning_of
 from berth.model.events import Batch
@@ -54,21 +62,30 @@ class Database:
         self.condition = Condition()
         self.is_away = False
         self.refuses = False
+        self.row_bytes_max: int | None = None
         self.appended: list[Callable[[Process, JournalRow, Batch], None]] = []
         self.decide: Callable[[Process, str, tuple[Any, ...]], Trouble | None] | None = None
         self.happened: dict[str, int] = {}
-        self.clear()
+        self.host = _Host()
+        """The one in charge."""
+        # While a standby that lacks rows has taken over: the primary, and the last row that the standby has.
+        self._primary: _Host | None = None
+        self._last_kept = 0
 
     def clear(self) -> None:
-        """Begin with nothing in it. Whoever has it open has what it was before."""
-        # In memory it lasts for as long as somebody has it open.
-        self._uri = f"file:sim{next(_names)}?mode=memory&cache=shared"
-        self._kept = self.connect()
+        """Begin with nothing in it."""
+        self.host.kept.close()
+        self.host = _Host()
 
-    def open(self, process: Process) -> Journal:
+    def connect(self) -> sqlite3.Connection:
+        """A connection of its own, which never fails."""
+        return self.host.connect()
+
+    def open(self, process: Process) -> "SimJournal":
         """A process's way into the journal."""
-        engine = sa.create_engine("sqlite://", creator=self.connect, poolclass=sa.pool.StaticPool)
-        journal = _Observed(Dialect(engine, meaning_of), self, process)
+        way = _Way(self)
+        engine = sa.create_engine("sqlite://", creator=way.connect, poolclass=sa.pool.StaticPool)
+        journal = SimJournal(Dialect(engine, meaning_of), self, process, way)
         journal.prepare()
         return journal
 
@@ -76,26 +93,107 @@ class Database:
         """Nothing goes wrong any more."""
         self.condition = Condition()
         self.is_away = self.refuses = False
+        self.fail_back()
+
+    # -- hosts ----------------------------------------------------------------------------------
+
+    @property
+    def is_lagging(self) -> bool:
+        """Whether the host in charge lacks rows."""
+        return self._primary is not None
+
+    def fail_over(self, lacking: int = 0) -> None:
+        """Have a standby take over. It has all that the primary has, but for the last ``lacking`` rows: then
+        the primary will be back."""
+        if self.is_lagging:
+            return
+        standby = _Host()
+        self.host.kept.backup(standby.kept)
+        last = standby.kept.execute("SELECT coalesce(max(idx), 0) FROM journal").fetchone()[0]
+        self.world.trace.note(self.name, f"a standby takes over, with all rows but the last {lacking}")
+        if lacking:
+            self._primary, self._last_kept = self.host, last - lacking
+            for table in ("journal", "snapshot", "snapshot_part"):
+                standby.kept.execute(f"DELETE FROM {table} WHERE idx > ?", (self._last_kept,))
+        else:
+            self.host.kept.close()
+        self.host = standby
+
+    def fail_back(self) -> None:
+        """The primary is back, if a standby that lacks rows has taken over."""
+        if self._primary is not None:
+            self.world.trace.note(self.name, "the primary is back")
+            self.host.kept.close()
+            self.host, self._primary = self._primary, None
+
+    def is_fenced(self, seen: int) -> bool:
+        """Whether a process that has seen so much is kept away from the host in charge."""
+        return self.is_lagging and seen <= self._last_kept
 
     def close(self) -> None:
-        self._kept.close()
+        for host in (self.host, self._primary):
+            if host is not None:
+                host.kept.close()
+
+
+class _Host:
+    """What holds the rows. In memory they last for as long as somebody has them open."""
+
+    def __init__(self) -> None:
+        self._uri = f"file:sim{next(_names)}?mode=memory&cache=shared"
+        self.kept = self.connect()
 
     def connect(self) -> sqlite3.Connection:
-        """A connection of its own, which never fails."""
         return sqlite3.connect(self._uri, uri=True, isolation_level=None, check_same_thread=False)
 
 
-class _Observed(Journal):
-    """A journal that tells its database who has written what."""
+class _Way:
+    """The connection of a journal: it leads to one host, and is lost when another has taken over."""
 
-    def __init__(self, dialect: Dialect, database: Database, process: Process) -> None:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._host: _Host | None = None
+
+    def connect(self) -> sqlite3.Connection:
+        self._host = self._database.host
+        return self._host.connect()
+
+    def check(self) -> None:
+        if self._host is not self._database.host:
+            raise sqlite3.OperationalError("the connection was lost: another host has taken over")
+
+
+class SimJournal(Journal):
+    """A journal that tells its database who has written what. ``fails_after``: its connection is lost after
+    so many statements."""
+
+    def __init__(self, dialect: Dialect, database: Database, process: Process, way: _Way) -> None:
         super().__init__(dialect)
         self._database = database
         self._process = process
+        self._way = way
+        self.fails_after: int | None = None
+
+    def _do(self, work: Callable[[sa.Connection], Any], *, writes: bool) -> Any:
+        if self._database.is_fenced(self._seen[0] if self._seen is not None else 0):
+            raise JournalFailure("operators keep this process away from a standby that lacks rows")
+        if self.fails_after is not None:
+            if not self.fails_after:
+                raise JournalFailure("the connection to the database was lost")
+            self.fails_after -= 1
+
+        def on_its_way(connection: sa.Connection) -> Any:
+            self._way.check()
+            return work(connection)
+
+        return super()._do(on_its_way, writes=writes)
 
     def append(self, batch: Batch) -> JournalRow:
-        row = super().append(batch)
         database, process = self._database, self._process
+        size = 0 if batch.body is None else len(batch.body)
+        if database.row_bytes_max is not None and size > database.row_bytes_max:
+            raise RowRefused(f"a row of {size} bytes is too large")
+        row = super().append(batch)
         database.world.trace.note(process.name, f"writes {database.name} {row.index} {row.digest}")
         for told in database.appended:
             told(process, row, batch)
@@ -123,7 +221,7 @@ class SimCalls:
             raise NoAnswer("the database does not answer")
         limit_s = answer_s or self._answer_s
         database, process = self._database, self._process
-        writes = function.__name__ in ("append", "probe")
+        writes = function.__name__ in ("append", "probe", "take_snapshot")
         trouble = None
         if database.decide is not None:
             trouble = database.decide(process, function.__name__, arguments)
@@ -170,6 +268,9 @@ class SimCalls:
         if self._free_s - now_s <= limit_s:
             return await outcome
         await asyncio.sleep(limit_s)
+        if outcome.done():
+            # The process was frozen meanwhile.
+            return outcome.result()
         self._late.add(outcome)
         outcome.cancel()
         raise NoAnswer(f"the database has not answered for {limit_s:g} s")

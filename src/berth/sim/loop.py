@@ -5,7 +5,8 @@ would wait for ever, and says so. Threads there are none: what is given to one i
 
 Every callback belongs to the process in whose context it was scheduled. A process that is killed stops there
 and then, as under ``kill -9``: none of its callbacks runs any more, not even what a ``finally`` would do.
-Its tasks are kept until the loop is closed, so that the garbage collector does not run them either.
+Its tasks are kept until the loop is closed, so that the garbage collector does not run them either. A process
+that is frozen is as under ``kill -STOP``: what becomes due is kept, and runs when the process goes on.
 
 Tasks and futures are hashed by a number that is counted, not by their address: a set of them has the same
 order in every run.
@@ -27,11 +28,13 @@ _TIDY_AT: Final = 256
 
 
 class Life:
-    """Whether a process lives, and the tasks that it has begun and not ended."""
+    """Whether a process lives, and the tasks that it has begun and not ended. ``kept``: what has become due
+    while it is frozen; None while it is not."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.is_alive = True
+        self.kept: list[_Handle] | None = None
         self._tasks: list[SimTask] = []
         self._tidy_at = _TIDY_AT
 
@@ -205,6 +208,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
             handle = ready.popleft()
             if not handle.is_due:
                 continue
+            life = handle.life
+            if life is not None and life.kept is not None:
+                life.kept.append(handle)
+                continue
             self.events += 1
             try:
                 handle.run()
@@ -227,6 +234,17 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _process_events(self, event_list: Any) -> None: ...
 
     def _write_to_self(self) -> None: ...
+
+    # -- stopping for a while -------------------------------------------------------------------
+
+    def freeze(self, life: Life) -> None:
+        """Nothing of a process runs until it is thawed."""
+        if life.kept is None:
+            life.kept = []
+
+    def thaw(self, life: Life) -> None:
+        self._ready.extend(life.kept or ())
+        life.kept = None
 
     # -- ending ---------------------------------------------------------------------------------
 

@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 from berth.client import Answer, Client, Unreachable
 from berth.sim.audit import Fail, Ledger
 
-_REQUEST_ID = "x-openstack-request-id"
+REQUEST_ID = "x-openstack-request-id"
 READS = ("GET", "HEAD", "OPTIONS")
 _SEVERAL = ("/berth/v1/doctor/repair",)
 """What is several changes, one after the other."""
+_COMPUTE = "/compute/"
+"""Whatever is accepted there begins something."""
 
 
 class Asked(NamedTuple):
@@ -69,8 +71,10 @@ class Users:
         about = f"{asked.method} {asked.path}: {answer.status}"
         if answer.status == 500:
             self._fail(f"{about}: {answer.body}")
-        written = self._ledger.requests.get(str(answer.headers.get(_REQUEST_ID)), [])
+        written = self._ledger.requests.get(str(answer.headers.get(REQUEST_ID)), [])
         if written and (400 <= answer.status < 500 or asked.method in READS):
             self._fail(f"{about}, and it has written at {written}")
         if len(written) > 1 and asked.path not in _SEVERAL:
             self._fail(f"{about}, and it has written more than once: at {written}")
+        if not written and asked.path.startswith(_COMPUTE) and answer.status == 202:
+            self._fail(f"{about}, and it has written nothing")

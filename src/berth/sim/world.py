@@ -91,6 +91,16 @@ class Process:
         """A task of this process."""
         return self._world.loop.create_task(work, context=self._context.copy())  # type: ignore[return-value]
 
+    def freeze(self) -> None:
+        """The process stops between two of its steps, as under ``kill -STOP``, until it is thawed."""
+        self._world.trace.note(self.name, "is frozen")
+        self._world.loop.freeze(self._life)
+
+    def thaw(self) -> None:
+        if self._life.kept is not None:
+            self._world.trace.note(self.name, "is thawed")
+            self._world.loop.thaw(self._life)
+
     def kill(self) -> None:
         """The process ends between two of its steps, as under ``kill -9``."""
         if self._life.is_alive:

@@ -12,14 +12,18 @@ from berth.model.saga_runs import Instance
 from berth.model.servers import Host, Migration, Server
 from berth.sim.cloud import REGION, SimCloud
 from berth.sim.nemesis import FAULTS
+from berth.sim.rest import check_holdings, check_views
 from berth.sim.simulation import Act, Simulation
 from berth.view import View
 
 COMPUTE: Final = "/compute/v2.1"
 SERVERS_MAX: Final = 60
+_QUOTA: Final = 16
 _FLAVORS: Final = {"small": (1, 512, 1), "large": (2, 1024, 2)}
 _IMAGE: Final = "cirros"
 _LOOK_S: Final = 5.0
+_VM_STATE: Final = "OS-EXT-STS:vm_state"
+_TASK_STATE: Final = "OS-EXT-STS:task_state"
 
 Body = Callable[[random.Random, Server], Any]
 
@@ -30,7 +34,15 @@ class Lifecycle:
     is_ours = True
 
     def cloud(self, seed: int) -> SimCloud:
-        return SimCloud(seed=seed, cells=2, hosts=20, racks=4, workers=2, deadlines=Deadlines(60, 300, 600))
+        return SimCloud(
+            seed=seed,
+            cells=2,
+            hosts=20,
+            racks=4,
+            workers=2,
+            deadlines=Deadlines(60, 300, 600),
+            quota_instances=_QUOTA,
+        )
 
     async def prepare(self, simulation: Simulation) -> None:
         users = simulation.users
@@ -41,14 +53,17 @@ class Lifecycle:
             made = await users.must("POST", f"{COMPUTE}/os-server-groups", body)
             groups.append(made["server_group"]["id"])
         simulation.facts["groups"] = groups
+        simulation.ledger.judges.append(lambda index, events: _judge_quota(simulation, index))
 
     def choices(self) -> list[tuple[float, str, Act]]:
-        return [(20, "create", create), *OPERATIONS, *FAULTS]
+        return [(20, "create", create), (5, "look", look), (3, "abort", abort), *OPERATIONS, *FAULTS]
 
     async def check_at_rest(self, simulation: Simulation) -> None:
         await come_to_rest(simulation.cloud)
         await check_disks(simulation)
         await check_doctor(simulation)
+        await check_holdings(simulation)
+        await check_views(simulation)
 
 
 async def prepare_images(simulation: Simulation) -> None:
@@ -62,6 +77,12 @@ async def prepare_images(simulation: Simulation) -> None:
     )
     simulation.facts["image"] = image["id"]
     await upload(simulation, image["id"])
+
+
+def _judge_quota(simulation: Simulation, index: int) -> None:
+    count, quota = len(simulation.ledger.servers), simulation.cloud.settings.quota_instances
+    if 0 <= quota < count:
+        simulation.fail(f"region {index}: there are {count} servers, and the quota is {quota}")
 
 
 async def upload(simulation: Simulation, image: str) -> None:
@@ -117,6 +138,37 @@ async def delete(simulation: Simulation, rng: random.Random) -> None:
     server = choose_server(simulation, rng)
     if server is not None:
         await simulation.users.ask("DELETE", f"{COMPUTE}/servers/{server.id}")
+
+
+async def look(simulation: Simulation, rng: random.Random) -> None:
+    """List all servers. Whatever is shown, or is not, was so at some moment between request and answer."""
+    ledger = simulation.ledger
+    before, start = dict(ledger.servers), len(ledger.changed)
+    answer = await simulation.users.ask("GET", f"{COMPUTE}/servers/detail?all_tenants=1")
+    if answer is None or answer.status != 200:
+        return
+    shown = {one["id"]: _show(one[_VM_STATE], one[_TASK_STATE]) for one in answer.body["servers"]}
+    were: dict[str, set[str | None]] = {id: {_show(one.state, one.task)} for id, one in before.items()}
+    for id, server in ledger.changed[start:]:
+        known = were.setdefault(id, {None})
+        known.add(None if server is None else _show(server.state, server.task))
+    for id in (*were, *shown):
+        if shown.get(id) not in were.get(id, {None}):
+            simulation.fail(f"server {id} is shown as {shown.get(id)}, and was {were.get(id)}")
+
+
+def _show(state: str, task: str | None) -> str:
+    return f"{state} {task}"
+
+
+async def abort(simulation: Simulation, rng: random.Random) -> None:
+    """Abort a live migration that is under way."""
+    moves = simulation.ledger.records(Migration).values()
+    live = [one for one in moves if one.type == "live-migration" and one.status in ("accepted", "migrating")]
+    if live:
+        move = rng.choice(live)
+        path = f"{COMPUTE}/servers/{move.server}/migrations/{move.number}"
+        await simulation.users.ask("DELETE", path)
 
 
 class Operation:
