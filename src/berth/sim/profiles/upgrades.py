@@ -138,6 +138,8 @@ async def _change_releases(simulation: Simulation) -> None:
         await reader.stop()
     for part in cloud.parts():
         part.kill()
+    # What they have sent to the databases still arrives there.
+    await asyncio.sleep(1)
     under_way = (run for runs in simulation.runs.values() for run in runs.runs.values())
     simulation.counts["under way at the change"] = sum(run.phase not in FINISHED for run in under_way)
     releases: dict[str, Release] = {
@@ -163,6 +165,7 @@ def write_as_before(database: Database, old_hosts: set[str]) -> int:
     """Put a database into the form of schema 1; how many rows it has."""
     source = _open(database)
     batches = list(source.read(Index(0)))
+    source.close()
     database.clear()
     journal = _open(database)
     journal.prepare()
@@ -348,3 +351,4 @@ def check_databases(simulation: Simulation) -> None:
         if wrong:
             simulation.fail(f"database {database.name}: {wrong}")
         simulation.counts[f"{database.name}: rows of the release before"] = journal.unverified()
+        journal.close()
