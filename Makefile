@@ -7,15 +7,15 @@ PYTEST := $(BIN)/pytest
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 AT_ONCE := --numprocesses 2 --dist
 THREE_AT_ONCE := --numprocesses 3 --dist
-# What takes longest comes first. Of three at once one mostly waits: for a server, for a database, or for the
-# deadlines of a simulated cloud.
+# What takes longest comes first. Of three at once one mostly waits: for a server, or for a database.
 PROCESSES := tests/conformance tests/faults tests/databases tests/crash tests/clients tests/http
-SLOW := $(PROCESSES) tests/lifecycle
+SIMULATED := tests/lifecycle tests/simulator
+SLOW := $(PROCESSES) $(SIMULATED)
 SMOKE := tests/http/test_workers.py tests/clients/test_command.py tests/crash/test_torn_write.py \
     tests/lifecycle/test_moves.py tests/databases/test_journal_everywhere.py tests/faults/test_freshness.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check unit lint types imports fmt docs hashes bench bench-bystander bench-scale soak soak-wire clean
+.PHONY: help setup run test check unit lint types imports fmt docs hashes bench bench-bystander bench-scale soak soak-wire mutants clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 18
@@ -33,7 +33,7 @@ run: setup ## Run a region, cells and a simulated fleet on LISTEN (127.0.0.1:877
 	@exec $(BIN)/berth up --listen $(LISTEN) --data data --hosts 20 --cells 2
 
 test: setup lint types imports unit ## Check and test everything, the quick things first
-	$(PYTEST) $(THREE_AT_ONCE) worksteal tests/lifecycle/test_random.py tests/lifecycle
+	$(PYTEST) $(AT_ONCE) worksteal $(SIMULATED)
 	$(BIN)/python -m tests.databases.packages
 	$(PYTEST) $(THREE_AT_ONCE) loadgroup --no-loadscope-reorder $(PROCESSES)
 
@@ -80,6 +80,9 @@ SEEDS ?= 1000
 
 soak: setup ## Play SEEDS seeds (1000) of every profile in the simulator, on all cores
 	$(BIN)/python -m berth.sim.soak --seeds $(SEEDS)
+
+mutants: setup ## Plant bugs one by one, and see whether the simulator finds them
+	$(BIN)/python tools/mutants.py
 
 soak-wire: setup ## Send random requests to Berth and to OpenStack Placement and compare, some twenty minutes
 	$(BIN)/python -m tests.differential --seeds 1000

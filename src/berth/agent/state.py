@@ -73,7 +73,7 @@ class AgentState:
     def __init__(self, path: Path, files: Files = DISK) -> None:
         self._path = path
         self._files = files
-        self._kept = _read(path, files)
+        self._kept = read_state(path, files)
         self._lock = asyncio.Lock()
         self._writing = threading.Lock()
         self._asked = 0
@@ -126,7 +126,8 @@ def state_path(data: Path, host: str) -> Path:
     return data / FOLDER / f"{host}.json"
 
 
-def _read(path: Path, files: Files) -> StoredState:
+def read_state(path: Path, files: Files = DISK) -> StoredState:
+    """What a host's file holds; StateError if it cannot be used."""
     try:
         return msgspec.json.decode(files.read(path), type=StoredState)
     except FileNotFoundError:

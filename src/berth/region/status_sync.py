@@ -367,11 +367,11 @@ class StatusSync:
         await self._submit(lambda view, now_s: apply_progress(view, run, now_s))
         if not await self._region.read(lambda view: is_applied(view, run)):
             raise Unavailable(f"the progress of saga run {run.id} ({run.saga}) could not be written")
-        self._seen[run.id] = run
         if is_finished(run):
             await self._cell.submit(
                 lambda view, _: saga_runs.remove_finished(view, run.id), _ORIGIN, lambda view, changed: None
             )
+        self._seen[run.id] = run
 
     async def _submit(self, propose: Callable[[View, int], Enact | None]) -> bool:
         """Have a change made that may turn out not to be needed. Whether it was refused."""

@@ -31,6 +31,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     print(f"profile {profile.name}, seed {given.seed}, {given.minutes:g} minutes, {outcome.actions} actions")
     print(", ".join(f"{name}: {count}" for name, count in outcome.counts.items()))
+    for crash in outcome.crashes:
+        print(f"hit: {crash}")
     if given.trace:
         print("\n".join(outcome.trace))
     if outcome.failure is None:

@@ -14,7 +14,9 @@ And in a cell's: a saga run goes on from where it was, and does nothing after it
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+from msgspec.structs import replace
 
 from berth.model.events import (
     AggregateLabelled,
@@ -28,11 +30,14 @@ from berth.model.events import (
     ProviderStamped,
     RecordChanged,
     ResourceClassChanged,
+    Stamp,
 )
 from berth.model.groups import HOST, Group
 from berth.model.placement import STANDARD_CLASSES, Holdings, Inventory
 from berth.model.saga_runs import SagaRun
-from berth.model.servers import Server
+from berth.model.servers import Migration, Record, Server
+
+R = TypeVar("R", bound=Record)
 
 FINISHED: Final = ("done", "failed")
 _NOTHING: Final[Any] = None
@@ -43,36 +48,58 @@ Fail = Callable[[str], None]
 
 class Ledger:
     """What a region's journal says, as plain maps, judged after every command. ``is_ours``: nobody but Berth
-    writes allocations of servers."""
+    writes allocations of servers. ``judges`` are checks of a profile, asked after every command too."""
 
     def __init__(self, fail: Fail, *, is_ours: bool) -> None:
         self._fail = fail
         self._is_ours = is_ours
         self._facts: dict[Hashable, Any] = {}
         self._holders: dict[str, set[str]] = {}
-        self._members: dict[str, set[str]] = {}
+        self.members: dict[str, set[str]] = {}
         self._parents: dict[str, str | None] = {}
         # The providers that a command creates, renames, moves or deletes.
         self._placed: set[str] = set()
+        self.index = 0
         self.requests: dict[str, list[int]] = {}
         """At which indices a request has written."""
-        self.servers: dict[str, Server] = {}
+        self._records: dict[type[Record], dict[str, Any]] = {}
+        self.servers = self.records(Server)
+        self._moves: dict[str, str] = {}
+        """The migration of each server that is being moved, or can go back."""
+        self.changed: list[tuple[str, Server | None]] = []
+        """Every change of a server, in order."""
+        self.judges: list[Callable[[int, Iterable[Event]], None]] = []
 
     def take(self, index: int, entries: Iterable[Any]) -> None:
+        self.index = index
         for entry in entries:
-            if entry.origin.request_id:
+            if entry.origin.request_id and not _is_noted_conflict(entry.events):
                 self.requests.setdefault(entry.origin.request_id, []).append(index)
             self._placed = {event.id for event in entry.events if isinstance(event, ProviderChanged)}
             before = {key: self.used(*key) for event in entry.events for key in _touched(event)}
             for event in entry.events:
                 self._apply(index, event)
             self._judge(index, entry.events, before)
+            for judge in self.judges:
+                judge(index, entry.events)
 
     # -- facts ----------------------------------------------------------------------------------
+
+    def records(self, kind: type[R]) -> dict[str, R]:
+        """All records of a kind, by their ids."""
+        return self._records.setdefault(kind, {})
 
     def held(self, consumer: str) -> Holdings:
         found: Holdings = self._facts.get(("held", consumer), ())
         return found
+
+    def sum_held(self, consumer: str) -> dict[str, int]:
+        """What a consumer holds in all, by the names of resource classes."""
+        total: Counter[str] = Counter()
+        for _, amounts in self.held(consumer):
+            for class_id, amount in amounts:
+                total[self._class_name(class_id)] += amount
+        return dict(total)
 
     def generation(self, consumer: str) -> int | None:
         found = self._facts.get(("consumer", consumer))
@@ -92,6 +119,10 @@ class Ledger:
     def _class_name(self, class_id: int) -> str:
         named = self._facts.get(("class", class_id))
         return STANDARD_CLASSES[class_id] if named is None else str(named.name)
+
+    def groups(self) -> list[str]:
+        """The ids of all groups."""
+        return [str(key[1]) for key in self._facts if isinstance(key, tuple) and key[0] == "group"]
 
     def root(self, provider: str) -> str:
         parent = self._parents.get(provider)
@@ -120,13 +151,15 @@ class Ledger:
                 else:
                     self._parents[event.id] = event.after.parent
             case ProviderStamped():
-                # The first stamp of a provider is that of its creation.
+                # The first stamp of a provider is that of its creation; the last one is empty.
+                is_last = event.after == Stamp(0, 0, 0)
                 if ("stamp", event.id) in self._facts:
                     self._expect(index, ("stamp", event.id), event.before)
-                    # One that goes has none any more; one that is only renamed or moved keeps its own.
-                    grows = event.after.generation > event.before.generation or event.id in self._placed
+                    # One that is only renamed or moved keeps its own.
+                    grows = is_last or event.id in self._placed
+                    grows = grows or event.after.generation > event.before.generation
                     self._demand(grows, index, f"the generation of provider {event.id} does not grow")
-                self._put(("stamp", event.id), event.after)
+                self._put(("stamp", event.id), None if is_last else event.after)
             case InventoryChanged():
                 key = ("inventory", event.provider, event.resource_class)
                 self._set(index, key, event.before, event.after)
@@ -139,16 +172,24 @@ class Ledger:
             case MemberChanged():
                 self._set(index, ("member", event.consumer), event.before, event.after)
                 if event.before is not None:
-                    self._members[event.before.group].discard(event.consumer)
+                    self.members[event.before.group].discard(event.consumer)
                 if event.after is not None:
-                    self._members.setdefault(event.after.group, set()).add(event.consumer)
+                    self.members.setdefault(event.after.group, set()).add(event.consumer)
             case RecordChanged():
                 record: Any = event.after or event.before
                 self._set(index, (type(record).__name__, record.id), event.before, event.after)
+                records = self._records.setdefault(type(record), {})
+                records[record.id] = record
+                if event.after is None:
+                    del records[record.id]
                 if isinstance(record, Server):
-                    self.servers[record.id] = record
-                    if event.after is None:
-                        del self.servers[record.id]
+                    self._follow(record.id, event.after)
+
+    def _follow(self, id: str, after: Any) -> None:
+        self.changed.append((id, after))
+        self._moves.pop(id, None)
+        if after is not None and after.migration is not None:
+            self._moves[id] = after.migration
 
     def _set(self, index: int, key: Hashable, before: Any, after: Any) -> None:
         self._expect(index, key, before)
@@ -197,11 +238,12 @@ class Ledger:
             return
         # A server and its migration are one member; it is in every domain where either holds something.
         where: set[tuple[str, str]] = set()
-        for consumer in self._members.get(id, ()):
-            member = self._facts["member", consumer]
-            for provider, _ in self.held(consumer):
-                for domain in self._domains(group.domain, self.root(provider)):
-                    where.add((domain, member.stands_for))
+        for consumer in self.members.get(id, ()):
+            member = self._facts["member", consumer].stands_for
+            for holder in (consumer, self._moves.get(consumer, consumer)):
+                for provider, _ in self.held(holder):
+                    for domain in self.domains(group.domain, self.root(provider)):
+                        where.add((domain, member))
         counts = Counter(domain for domain, _ in where)
         if group.is_apart:
             most = max(counts.values(), default=0)
@@ -213,7 +255,8 @@ class Ledger:
             # A member that is alone may be moved: then it is in two places for a while.
             self._demand(len(counts) == 1, index, f"members of {group.name} are apart: {dict(counts)}")
 
-    def _domains(self, kind: str, root: str) -> Iterable[str]:
+    def domains(self, kind: str, root: str) -> Iterable[str]:
+        """The domains of a kind that a host is in."""
         if kind == HOST:
             return (root,)
         aggregates = self._facts.get(("aggregates", root)) or ()
@@ -222,11 +265,25 @@ class Ledger:
 
     def _judge_server(self, index: int, id: str) -> None:
         server = self.servers.get(id)
-        if server is None or server.run is not None:
-            return
+        if server is not None and server.run is None:
+            self._compare(index, server)
+
+    def _compare(self, index: int, owner: Server | Migration) -> None:
+        """A server or a migration holds what its record says."""
+        id = owner.id
         held = {(provider, self._class_name(c), n) for provider, amounts in self.held(id) for c, n in amounts}
-        said = {(provider, name, n) for provider, amounts in server.held for name, n in amounts}
-        self._demand(held == said, index, f"server {id} holds {held}, and its record says {said}")
+        said = {(provider, name, n) for provider, amounts in owner.held for name, n in amounts}
+        kind = type(owner).__name__.lower()
+        self._demand(held == said, index, f"{kind} {id} holds {held}, and its record says {said}")
+
+    def check_records(self) -> None:
+        """At rest every server and migration holds what its record says, and nobody else holds anything."""
+        index = self.index
+        owners: dict[str, Server | Migration] = {**self.servers, **self.records(Migration)}
+        for owner in owners.values():
+            self._compare(index, owner)
+        for consumer in sorted({id for held_by in self._holders.values() for id in held_by}):
+            self._demand(consumer in owners, index, f"{consumer} has no record, and holds something")
 
 
 class Runs:
@@ -236,6 +293,8 @@ class Runs:
         self._cell = cell
         self._fail = fail
         self.runs: dict[str, SagaRun] = {}
+        self.seen: set[str] = set()
+        """All that there have been."""
 
     def take(self, index: int, entries: Iterable[Any]) -> None:
         for entry in entries:
@@ -257,10 +316,23 @@ class Runs:
                 f"{self._cell} {index}: run {id} goes from version {before.version} to {after.version}"
             )
         self.runs[id] = after
+        self.seen.add(id)
 
 
 def _capacity(inventory: Inventory) -> int:
     return int((inventory.total - inventory.reserved) * inventory.allocation_ratio)
+
+
+def _is_noted_conflict(events: Iterable[Event]) -> bool:
+    """Whether all that is written is that a server was found changed by others: a refusal does that."""
+    pairs = [(event.before, event.after) for event in events if isinstance(event, RecordChanged)]
+    return len(pairs) == len(list(events)) and all(
+        isinstance(before, Server)
+        and isinstance(after, Server)
+        and after.conflict is not None
+        and replace(before, conflict=after.conflict, updated_at_s=after.updated_at_s) == after
+        for before, after in pairs
+    )
 
 
 def _touched(event: Event) -> Iterable[tuple[str, int]]:

@@ -7,18 +7,22 @@ production.
 
 import asyncio
 import contextlib
+import functools
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, Literal, NamedTuple, Self, TypeVar
 
 import msgspec
 
 from berth.agent.conductor import ConductorClient
 from berth.agent.credentials import Credential
 from berth.agent.drivers.behaviour import Behaviours, SimBehaviour
+from berth.agent.drivers.sim import Disk
 from berth.agent.fleet import SimHost, register, simulated_fleet
 from berth.agent.host import HostAgent, Pace
-from berth.agent.state import AgentState, Files, state_path
+from berth.agent.state import AgentState, Files, StoredState, read_state, state_path
+from berth.api.kernel.auth.policy import Policy
 from berth.api.kernel.http import Receive, Scope, Send
 from berth.cell.application import Cell, CellSettings, Edges
 from berth.cell.conductor import Deadlines
@@ -36,6 +40,7 @@ from berth.model.quotas import RESOURCES
 from berth.model.rejections import Rejection
 from berth.model.saga_runs import Outbox, SagaRun
 from berth.model.servers import ConflictPolicy, Host, Server
+from berth.runtime.clock import SystemClock
 from berth.runtime.settings import Settings
 from berth.sagas.proposals import Context
 from berth.scheduler.plugins import scheduler_options
@@ -64,6 +69,12 @@ _UNFINISHED: Final = 0.2
 NO_QUOTAS: Final[dict[str, Any]] = {f"quota_{name}": -1 for name in RESOURCES if name != "metadata_items"}
 
 Begin = Callable[[View, int], Enact | Rejection]
+
+
+@functools.cache
+def _read_policy(defaults: Literal["legacy", "secure"]) -> Policy:
+    """The rules without a file. They never change, and take longer to read than all else in a start."""
+    return Policy(None, defaults, SystemClock())
 
 
 class MemoryFiles(Files):
@@ -112,6 +123,14 @@ class Part:
         if not self.is_alive:
             self.start()
 
+    def replace(self) -> None:
+        """Start another process beside the one that lives, as a supervisor does that does not reach it. The
+        old one is to notice, and to end."""
+        if self.process is not None:
+            self.cloud.replaced.append(self.process)
+        self.process = None
+        self.start()
+
     def freeze(self) -> None:
         """Stop what lives, until it is thawed."""
         if self.process is not None:
@@ -147,6 +166,10 @@ class RegionWorker(Part):
         self._is_first = number == 1
         self.parts: Composition | None = None
 
+    def find_engine(self) -> Engine | None:
+        """Its engine, if it lives and has started."""
+        return self.parts.services.engine if self.is_alive and self.parts is not None else None
+
     def kill(self) -> None:
         super().kill()
         self.parts = None
@@ -154,7 +177,11 @@ class RegionWorker(Part):
     async def _run(self, process: Process) -> None:
         cloud = self.cloud
         parts = await compose(
-            cloud.settings, lambda observer: self._open(process, observer), process.clock, process.ids
+            cloud.settings,
+            lambda observer: self._open(process, observer),
+            process.clock,
+            process.ids,
+            policy=_read_policy(cloud.settings.policy_defaults),
         )
         self.parts = parts
         cloud.network.listen(REGION, process, parts.application)
@@ -227,6 +254,10 @@ class SimCell(Part):
         self.application: Cell | None = None
         """Both its conductor's."""
 
+    def find_engine(self) -> Engine | None:
+        """Its conductor's engine, if that lives and has one."""
+        return self.engine if self.is_alive else None
+
     def opener(self, process: Process) -> Callable[[], Awaitable[Engine]]:
         """How another process opens the cell's journal."""
 
@@ -284,21 +315,41 @@ class HostPart(Part):
         self._files = MemoryFiles()
         self.state = AgentState(state_path(_FOLDER, host.name), self._files)
 
+        self._survived: Disk | None = None
+
+    def stored(self) -> StoredState:
+        """What is on the disk."""
+        return read_state(state_path(_FOLDER, self.host.name), self._files)
+
     def start(self) -> None:
         # What was not written to the disk is lost.
         self.state = AgentState(state_path(_FOLDER, self.host.name), self._files)
+        if self._survived is not None:
+            self.state.disk.clear()
+            self.state.disk.update(self._survived)
+            self._survived = None
         super().start()
+
+    def credential(self, rng: random.Random) -> Credential:
+        """The host's credential, as its disk has it."""
+        host = self.host
+        return Credential(_FOLDER, host.name, host.id, self._files, lambda: f"{rng.getrandbits(256):064x}")
+
+    def kill_agent(self) -> None:
+        """The agent dies. What its hypervisor has done stays, though the agent has not written it down."""
+        self._survived = dict(self.state.disk)
+        self.kill()
 
     async def _run(self, process: Process) -> None:
         cloud, host = self.cloud, self.host
         rng = process.ids.rng
         driver = FaultyDriver(host.name, self.state.disk, cloud.behaviours, rng, cloud.faults)
-        client = cloud.network.client(process, host.cell or "")
+        client = cloud.connect_agent(self, process)
         agent = HostAgent(
             register(host, driver.name),
             driver,
             self.state,
-            Credential(_FOLDER, host.name, host.id, self._files, lambda: f"{rng.getrandbits(256):064x}"),
+            self.credential(rng),
             ConductorClient(client, cloud.join_token),
             rng,
             asyncio.Semaphore(1),
@@ -338,8 +389,7 @@ class SimCloud:
             cells=tuple(f"{name}=sqlite:///{name}.db" for name in names),
             workers=workers,
             log_level="error",
-            **NO_QUOTAS,
-            **options,
+            **{**NO_QUOTAS, **options},
         )
         self.behaviours = Behaviours(behaviour or SimBehaviour())
         self.workers = [RegionWorker(self, number) for number in range(1, workers + 1)]
@@ -352,10 +402,14 @@ class SimCloud:
             self.hosts[host.name] = HostPart(self, placed)
         self.faults = StepFaults(self)
         self.scheduler = scheduler_options(self.settings.scheduler_filters, self.settings.scheduler_weighers)
+        self.connect_agent = self._connect_agent
+        """How the agent of a host reaches its conductor."""
         self.outside = self.world.process("outside")
         """Where users and operators are."""
         self.ids = self.outside.ids
         self.readers: dict[str, Engine] = {}
+        self.replaced: list[Process] = []
+        """Processes beside which another was started in their place."""
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
@@ -370,7 +424,8 @@ class SimCloud:
         finally:
             for part in self.parts():
                 part.kill()
-            self.outside.kill()
+            for process in (*self.replaced, self.outside):
+                process.kill()
             for database in self.databases():
                 database.close()
 
@@ -393,6 +448,9 @@ class SimCloud:
 
     def _all_up(self, view: View) -> bool:
         return view.records.count(Host) == len(self.hosts) and not len(view.down)
+
+    def _connect_agent(self, host: HostPart, process: Process) -> Client:
+        return self.network.client(process, host.host.cell or "")
 
     # -- asking ---------------------------------------------------------------------------------
 

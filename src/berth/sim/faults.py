@@ -2,8 +2,8 @@
 
 A fault is for one step of one server's saga run, forward or while undoing, and happens once:
 
-* ``fail``: the driver fails, or Placement refuses: a change, going forward, until the conductor gives up, all
-else once;
+* ``fail``: the driver fails; or Placement refuses: a change, going forward, until the conductor gives up, all
+else once; or a check reads what another client had changed at that moment;
 * ``repeat``: the agent's report, or the request to Placement, arrives twice;
 * ``crash before`` and ``crash after``: the conductor dies before the step, or when it is done and not written
 down;
@@ -15,7 +15,7 @@ Where a run stands is read off the rows that get into the cells' journals.
 
 import functools
 import random
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import httpx
@@ -27,9 +27,9 @@ from berth.cell.protocol import REPORT, AgentCommand
 from berth.journal import JournalRow
 from berth.model.events import Batch, RecordChanged
 from berth.model.saga_runs import Phase, SagaRun
-from berth.sagas.runner import AgentTask, Skip, is_finished, task_of
+from berth.sagas.runner import AgentTask, ClaimTask, Skip, is_finished, task_of
 from berth.sim.database import Trouble
-from berth.sim.network import Mishap
+from berth.sim.network import Edge, Mishap
 from berth.sim.world import Process
 
 if TYPE_CHECKING:
@@ -66,11 +66,16 @@ class StepFaults:
         self._cloud = cloud
         self._waiting: list[StepFault] = []
         self.happened: list[StepFault] = []
+        self.commanded: list[Callable[[str, AgentCommand, object], None]] = []
+        """Told of each command that a driver begins with: the host, the command, and the driver, of which an
+        agent that is started again has another."""
         self._runs: dict[str, SagaRun] = {}
         # Commands whose outcome the conductor is never told.
         self._unheard: set[str] = set()
         # Runs whose change is refused for as long as they have this version.
         self._refused: set[tuple[str, int]] = set()
+        self.at_driver: Callable[[str, AgentCommand, Edge], Awaitable[None]] | None = None
+        """Awaited by the driver of a host before and after it carries a command out."""
         cloud.network.decide = self._on_request
         for cell in cloud.cells.values():
             cell.database.appended.append(functools.partial(self._on_appended, cell.name))
@@ -131,17 +136,23 @@ class StepFaults:
         for run in self._runs.values():
             consumers = (run.server, run.migration or run.server)
             if not isinstance(task_of(run), AgentTask | Skip) and any(one in about for one in consumers):
-                return self._on_claim(run, request.method)
+                return self._on_claim(run, request)
         return None
 
-    def _on_claim(self, run: SagaRun, method: str) -> Mishap | None:
+    def _on_claim(self, run: SagaRun, request: httpx.Request) -> Mishap | None:
         if (run.id, run.version) in self._refused:
             return "refused"
-        fault = self._take(run, "fail", "repeat", "lose", "late")
+        is_check = task_of(run) == ClaimTask("check")
+        # What every saga with a migration checks is what that holds.
+        may_fail = not is_check or (run.migration or run.server) in request.url.path
+        fault = self._take(run, *(("fail",) if may_fail else ()), "repeat", "lose", "late")
         if fault is None:
             return None
-        if fault.kind == "fail" and method != "GET" and run.phase == "forward":
-            self._refused.add((run.id, run.version))
+        if fault.kind == "fail":
+            if is_check:
+                return "changed"
+            if run.phase == "forward":
+                self._refused.add((run.id, run.version))
         return _AT_PLACEMENT[fault.kind]
 
     def _on_report(self, report: str) -> Mishap | None:
@@ -177,9 +188,16 @@ class FaultyDriver(SimDriver):
         self._faults = faults
 
     async def carry_out(self, command: AgentCommand) -> None:
+        for told in self._faults.commanded:
+            told(self._host, command, self)
         if self._faults.fails(command):
             raise DriverError("injected")
+        at_driver = self._faults.at_driver
+        if at_driver is not None:
+            await at_driver(self._host, command, "before")
         await super().carry_out(command)
+        if at_driver is not None:
+            await at_driver(self._host, command, "after")
 
 
 def _changes(batch: Batch) -> Iterator[tuple[SagaRun | None, SagaRun | None]]:

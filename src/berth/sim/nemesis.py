@@ -5,8 +5,10 @@ Each is a coroutine that ends when what it broke is whole again; the end of a si
 
 import asyncio
 import random
-from typing import Final
+from typing import Any, Final, get_args
 
+from berth.agent.drivers.behaviour import Rule, SimBehaviour
+from berth.sagas.saga import Verb
 from berth.sim.cloud import REGION, Part
 from berth.sim.database import Condition, Database
 from berth.sim.network import Weather
@@ -15,6 +17,11 @@ from berth.sim.simulation import Act, Simulation
 
 async def kill_conductor(simulation: Simulation, rng: random.Random) -> None:
     await _kill(simulation, rng.choice(list(simulation.cloud.cells.values())), rng.uniform(0, 20))
+
+
+async def replace_conductor(simulation: Simulation, rng: random.Random) -> None:
+    """Another conductor takes a cell over, and the old one lives."""
+    rng.choice(list(simulation.cloud.cells.values())).replace()
 
 
 async def kill_worker(simulation: Simulation, rng: random.Random) -> None:
@@ -100,6 +107,19 @@ async def freeze_worker(simulation: Simulation, rng: random.Random) -> None:
     worker.thaw()
 
 
+async def trouble_drivers(simulation: Simulation, rng: random.Random) -> None:
+    """Commands of one kind, or on one host, fail, hang or take long."""
+    outcome: Any = rng.choice(("fail", "hang", "late"))
+    verb: Any = rng.choice((None, *get_args(Verb)))
+    host = rng.choice((None, *simulation.cloud.hosts)) if verb is not None else "*1"
+    rule = Rule(
+        outcome=outcome, verb=verb, host=host, seconds=rng.choice((5, 60, 700)), times=rng.randint(1, 5)
+    )
+    simulation.cloud.behaviours.replace(SimBehaviour(rules=(rule,)))
+    await asyncio.sleep(rng.uniform(10, 120))
+    simulation.cloud.behaviours.replace(SimBehaviour())
+
+
 async def turn_clock(simulation: Simulation, rng: random.Random) -> None:
     """The clock of a host is set: forwards or backwards."""
     part = rng.choice(simulation.cloud.parts())
@@ -113,6 +133,7 @@ def _database(simulation: Simulation, rng: random.Random) -> Database:
 
 FAULTS: Final[list[tuple[float, str, Act]]] = [
     (3, "kill a conductor", kill_conductor),
+    (1, "replace a conductor", replace_conductor),
     (2, "kill a worker", kill_worker),
     (4, "kill a host", kill_host),
     (2, "storm", storm),
@@ -120,6 +141,7 @@ FAULTS: Final[list[tuple[float, str, Act]]] = [
     (2, "trouble a database", trouble_database),
     (1, "take a database away", take_database_away),
     (1, "fill a disk", fill_disk),
+    (4, "trouble drivers", trouble_drivers),
     (1, "turn a clock", turn_clock),
 ]
 """Of a cloud with cells and hosts."""

@@ -23,8 +23,16 @@ from berth.sim.world import Process, World
 
 Application = Callable[..., Coroutine[Any, Any, None]]
 Mishap = Literal[
-    "request lost", "answer lost", "request cut", "answer cut", "sent twice", "delayed", "refused"
+    "request lost",
+    "answer lost",
+    "request cut",
+    "answer cut",
+    "sent twice",
+    "delayed",
+    "refused",
+    "changed",
 ]
+Edge = Literal["before", "after"]
 MISHAPS: Final[tuple[Mishap, ...]] = (
     "request lost",
     "answer lost",
@@ -35,6 +43,7 @@ MISHAPS: Final[tuple[Mishap, ...]] = (
 )
 
 
+_DIED: Final = "connection reset: the server died"
 _WINDOW_S: Final = 10.0
 _REQUESTS_MAX: Final = 1_000
 """How many requests one process may send in that time: whoever sends more does not wait for anything."""
@@ -69,6 +78,13 @@ class Network:
         self.happened: dict[str, int] = {}
         self.restless: Callable[[str], None] | None = None
         """Told of who asks without a pause."""
+        self.served: Callable[[Process, Process, httpx.Request, Edge], None] | None = None
+        """Told of each request by whom it is sent, and by whom it is about to be served, or was. The latter
+        may be killed there."""
+        self.sent: list[Callable[[str, httpx.Request], None]] = []
+        """Told of every request, and by whom it is sent."""
+        self.answered: list[Callable[[str, httpx.Request, httpx.Response], None]] = []
+        """Told of every answer when it leaves, and by whom its request was sent."""
         self._sent: dict[str, tuple[int, int]] = {}
         self.crowds: set[str] = set()
         """Processes that stand for many clients, which may ask as often as they like."""
@@ -100,6 +116,8 @@ class Network:
     async def exchange(self, client: Process, address: str, request: httpx.Request) -> httpx.Response:
         source = client.name
         self._count(source)
+        for told in self.sent:
+            told(source, request)
         mishap = self.decide(source, address, request) if self.decide is not None else None
         if mishap is None and self.weather.mishaps and self._rng.random() < self.weather.mishaps:
             mishap = self._rng.choice(MISHAPS)
@@ -117,6 +135,8 @@ class Network:
             raise httpx.ReadError("connection reset")
         try:
             answer = await self._serve(client, address, request)
+            if mishap == "changed" and answer.status_code == 200:
+                answer = _add_allocation(answer)
             if mishap == "sent twice":
                 answer = await self._serve(client, address, request)
         except _Cut as cut:
@@ -149,6 +169,7 @@ class Network:
         if not alive:
             raise httpx.ConnectError("connection refused")
         process, application = self._rng.choice(alive)
+        self._tell(client, process, request, "before")
         answer = _Answer()
         gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         scope = _scope(request, client.name)
@@ -161,8 +182,18 @@ class Network:
             if not gone.done():
                 gone.set_result(None)
         if not task.done() or task.exception() is not None:
-            raise _Cut("connection reset: the server died")
-        return answer.response(request)
+            raise _Cut(_DIED)
+        self._tell(client, process, request, "after")
+        response = answer.response(request)
+        for told in self.answered:
+            told(client.name, request, response)
+        return response
+
+    def _tell(self, client: Process, server: Process, request: httpx.Request, edge: Edge) -> None:
+        if self.served is not None:
+            self.served(client, server, request, edge)
+            if not server.is_alive:
+                raise _Cut(_DIED)
 
 
 class _Transport(httpx.AsyncBaseTransport):
@@ -192,6 +223,13 @@ class _Answer:
 
     def response(self, request: httpx.Request) -> httpx.Response:
         return httpx.Response(self._status, headers=self._headers, content=bytes(self._body), request=request)
+
+
+def _add_allocation(answer: httpx.Response) -> httpx.Response:
+    """Allocations as they are read while another client has added something, for a moment."""
+    body = answer.json()
+    body["allocations"]["00000000-0000-4000-8000-000000000000"] = {"resources": {"VCPU": 1}}
+    return httpx.Response(answer.status_code, json=body, request=answer.request)
 
 
 def _scope(request: httpx.Request, source: str) -> dict[str, Any]:

@@ -11,15 +11,17 @@ import contextlib
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from berth.journal import JournalRow
 from berth.journal.body import decode_entries
 from berth.model.events import Batch
 from berth.sim.audit import Ledger, Runs
 from berth.sim.cloud import SimCloud
+from berth.sim.coverage import Crash, Crashes
 from berth.sim.loop import StandsStill, VirtualLoop
 from berth.sim.users import Users
+from berth.sim.witness import Witness
 from berth.sim.world import Process
 
 REST_S: Final = 4 * 3600.0
@@ -63,12 +65,19 @@ class Profile(Protocol):
         """Fail, if something is not as it must be when nothing happens any more."""
 
 
+@runtime_checkable
+class Scripted(Profile, Protocol):
+    """A profile that says itself what happens, however many minutes are given."""
+
+    def actions(self, seed: int) -> list[Action]: ...
+
+
 class CheckFailed(Exception):
     """Something that must hold does not."""
 
 
 class Outcome(NamedTuple):
-    """``failure`` None: all checks held."""
+    """``failure`` None: all checks held. ``crashes``: those that were aimed at a step, and have hit."""
 
     failure: str | None
     digest: str
@@ -77,10 +86,13 @@ class Outcome(NamedTuple):
     virtual_s: float
     events: int
     counts: dict[str, int]
+    crashes: tuple[Crash, ...]
 
 
 def draw_actions(profile: Profile, seed: int, minutes: float) -> list[Action]:
     """All that is to happen."""
+    if isinstance(profile, Scripted):
+        return profile.actions(seed)
     rng = random.Random(f"{seed} actions of {profile.name}")
     choices = profile.choices()
     weights = [weight for weight, _, _ in choices]
@@ -100,8 +112,12 @@ class Simulation:
         self.failed: asyncio.Future[str] = self.world.loop.create_future()
         self.ledger = Ledger(self.fail, is_ours=profile.is_ours)
         self.runs = {name: Runs(name, self.fail) for name in self.cloud.cells}
+        self.witness = Witness(self.cloud, self.runs, self.fail)
+        self.ledger.judges.append(self.witness.on_region)
         self.users = Users(self.cloud.client(), self.ledger, self.world.loop.time, self.fail)
         self.counts: dict[str, int] = {}
+        self.crashes: Crashes | None = None
+        """Those that the profile aims at single steps."""
         self.facts: dict[str, Any] = {}
         """What the profile remembers."""
         self.cloud.database.appended.append(self._on_region)
@@ -206,6 +222,7 @@ def simulate(profile: Profile, seed: int, *, minutes: float, first: int | None =
         virtual_s,
         events,
         dict(sorted(simulation.counts.items())),
+        () if simulation.crashes is None else tuple(simulation.crashes.hit),
     )
 
 

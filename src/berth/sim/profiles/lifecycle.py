@@ -12,14 +12,18 @@ from berth.model.saga_runs import Instance
 from berth.model.servers import Host, Migration, Server
 from berth.sim.cloud import REGION, SimCloud
 from berth.sim.nemesis import FAULTS
+from berth.sim.rest import check_holdings, check_views
 from berth.sim.simulation import Act, Simulation
 from berth.view import View
 
 COMPUTE: Final = "/compute/v2.1"
 SERVERS_MAX: Final = 60
+_QUOTA: Final = 16
 _FLAVORS: Final = {"small": (1, 512, 1), "large": (2, 1024, 2)}
 _IMAGE: Final = "cirros"
 _LOOK_S: Final = 5.0
+_VM_STATE: Final = "OS-EXT-STS:vm_state"
+_TASK_STATE: Final = "OS-EXT-STS:task_state"
 
 Body = Callable[[random.Random, Server], Any]
 
@@ -30,46 +34,55 @@ class Lifecycle:
     is_ours = True
 
     def cloud(self, seed: int) -> SimCloud:
-        return SimCloud(seed=seed, cells=2, hosts=20, racks=4, workers=2, deadlines=Deadlines(60, 300, 600))
+        return SimCloud(
+            seed=seed,
+            cells=2,
+            hosts=20,
+            racks=4,
+            workers=2,
+            deadlines=Deadlines(60, 300, 600),
+            quota_instances=_QUOTA,
+        )
 
     async def prepare(self, simulation: Simulation) -> None:
         users = simulation.users
-        for number, (name, (vcpus, ram, disk)) in enumerate(_FLAVORS.items(), 1):
-            flavor = {"id": str(number), "name": name, "vcpus": vcpus, "ram": ram, "disk": disk}
-            await users.must("POST", f"{COMPUTE}/flavors", {"flavor": flavor})
-        image = await users.must(
-            "POST", "/image/v2/images", {"name": _IMAGE, "disk_format": "raw", "container_format": "bare"}
-        )
-        simulation.facts["image"] = image["id"]
-        await upload(simulation, image["id"])
+        await prepare_images(simulation)
         groups = []
         for policy in ("affinity", "anti-affinity", "soft-anti-affinity"):
             body = {"server_group": {"name": policy, "policy": policy}}
             made = await users.must("POST", f"{COMPUTE}/os-server-groups", body)
             groups.append(made["server_group"]["id"])
         simulation.facts["groups"] = groups
+        simulation.ledger.judges.append(lambda index, events: _judge_quota(simulation, index))
 
     def choices(self) -> list[tuple[float, str, Act]]:
-        operations: list[tuple[float, str, Act]] = [
-            (20, "create", create),
-            (4, "delete", delete),
-            *((weight, name, _Operation(name, body)) for weight, name, body in _ACTIONS),
-        ]
-        return [*operations, *((weight, name, act) for weight, name, act in FAULTS)]
+        return [(20, "create", create), (5, "look", look), (3, "abort", abort), *OPERATIONS, *FAULTS]
 
     async def check_at_rest(self, simulation: Simulation) -> None:
-        cloud = simulation.cloud
-        await cloud.until(lambda view: not len(view.down), patience_s=float("inf"))
-        await cloud.all_at_rest(patience_s=float("inf"))
-        # A host that is back cleans up what was evacuated from it; then its migration is released.
-        await cloud.until(_is_released, patience_s=float("inf"))
-        await cloud.all_at_rest(patience_s=float("inf"))
-        await cloud.until(
-            lambda view: not any(host.complaints for host in view.records.all(Host)),
-            patience_s=float("inf"),
-        )
+        await come_to_rest(simulation.cloud)
         await check_disks(simulation)
         await check_doctor(simulation)
+        await check_holdings(simulation)
+        await check_views(simulation)
+
+
+async def prepare_images(simulation: Simulation) -> None:
+    """Flavors, and an image that can be used."""
+    users = simulation.users
+    for number, (name, (vcpus, ram, disk)) in enumerate(_FLAVORS.items(), 1):
+        flavor = {"id": str(number), "name": name, "vcpus": vcpus, "ram": ram, "disk": disk}
+        await users.must("POST", f"{COMPUTE}/flavors", {"flavor": flavor})
+    image = await users.must(
+        "POST", "/image/v2/images", {"name": _IMAGE, "disk_format": "raw", "container_format": "bare"}
+    )
+    simulation.facts["image"] = image["id"]
+    await upload(simulation, image["id"])
+
+
+def _judge_quota(simulation: Simulation, index: int) -> None:
+    count, quota = len(simulation.ledger.servers), simulation.cloud.settings.quota_instances
+    if 0 <= quota < count:
+        simulation.fail(f"region {index}: there are {count} servers, and the quota is {quota}")
 
 
 async def upload(simulation: Simulation, image: str) -> None:
@@ -81,6 +94,18 @@ async def upload(simulation: Simulation, image: str) -> None:
     )
     answer = await cloud.network.exchange(cloud.outside, REGION, request)
     assert answer.status_code == 204, answer.text
+
+
+async def come_to_rest(cloud: SimCloud) -> None:
+    """Wait until every host is up, and nothing is under way or waits to be cleaned up."""
+    await cloud.until(lambda view: not len(view.down), patience_s=float("inf"))
+    await cloud.all_at_rest(patience_s=float("inf"))
+    # A host that is back cleans up what was evacuated from it; then its migration is released.
+    await cloud.until(_is_released, patience_s=float("inf"))
+    await cloud.all_at_rest(patience_s=float("inf"))
+    await cloud.until(
+        lambda view: not any(host.complaints for host in view.records.all(Host)), patience_s=float("inf")
+    )
 
 
 def _is_released(view: View) -> bool:
@@ -110,12 +135,43 @@ async def create(simulation: Simulation, rng: random.Random) -> None:
 
 
 async def delete(simulation: Simulation, rng: random.Random) -> None:
-    server = _choose(simulation, rng)
+    server = choose_server(simulation, rng)
     if server is not None:
         await simulation.users.ask("DELETE", f"{COMPUTE}/servers/{server.id}")
 
 
-class _Operation:
+async def look(simulation: Simulation, rng: random.Random) -> None:
+    """List all servers. Whatever is shown, or is not, was so at some moment between request and answer."""
+    ledger = simulation.ledger
+    before, start = dict(ledger.servers), len(ledger.changed)
+    answer = await simulation.users.ask("GET", f"{COMPUTE}/servers/detail?all_tenants=1")
+    if answer is None or answer.status != 200:
+        return
+    shown = {one["id"]: _show(one[_VM_STATE], one[_TASK_STATE]) for one in answer.body["servers"]}
+    were: dict[str, set[str | None]] = {id: {_show(one.state, one.task)} for id, one in before.items()}
+    for id, server in ledger.changed[start:]:
+        known = were.setdefault(id, {None})
+        known.add(None if server is None else _show(server.state, server.task))
+    for id in (*were, *shown):
+        if shown.get(id) not in were.get(id, {None}):
+            simulation.fail(f"server {id} is shown as {shown.get(id)}, and was {were.get(id)}")
+
+
+def _show(state: str, task: str | None) -> str:
+    return f"{state} {task}"
+
+
+async def abort(simulation: Simulation, rng: random.Random) -> None:
+    """Abort a live migration that is under way."""
+    moves = simulation.ledger.records(Migration).values()
+    live = [one for one in moves if one.type == "live-migration" and one.status in ("accepted", "migrating")]
+    if live:
+        move = rng.choice(live)
+        path = f"{COMPUTE}/servers/{move.server}/migrations/{move.number}"
+        await simulation.users.ask("DELETE", path)
+
+
+class Operation:
     """An action on a server: mostly one that can begin."""
 
     def __init__(self, name: str, body: Body) -> None:
@@ -123,13 +179,13 @@ class _Operation:
         self._body = body
 
     async def __call__(self, simulation: Simulation, rng: random.Random) -> None:
-        server = _choose(simulation, rng, _STATES.get(self._name))
+        server = choose_server(simulation, rng, _STATES.get(self._name))
         if server is not None:
             path = f"{COMPUTE}/servers/{server.id}/action"
             await simulation.users.ask("POST", path, {self._name: self._body(rng, server)})
 
 
-def _choose(
+def choose_server(
     simulation: Simulation, rng: random.Random, states: tuple[str, ...] | None = None
 ) -> Server | None:
     """A server, mostly in one of these states and idle; now and then whichever."""
@@ -167,6 +223,13 @@ _STATES: Final[dict[str, tuple[str, ...]]] = {
     "os-stop": ("active",),
     "os-start": ("stopped",),
 }
+
+
+OPERATIONS: Final[list[tuple[float, str, Act]]] = [
+    (4, "delete", delete),
+    *((weight, name, Operation(name, body)) for weight, name, body in _ACTIONS),
+]
+"""What users do to a server that exists."""
 
 
 # -- what must hold at rest ---------------------------------------------------------------------

@@ -1,0 +1,89 @@
+"""What must hold in a cloud that rests, whatever has happened in it before.
+
+* Every process has the same view of a journal as one that reads it anew; and what a view derives from its
+  facts is what follows from them.
+* A server holds what its flavor says, at the place where it is, and nothing if it is nowhere.
+* A migration holds something only while its server can still go back, and is not under way.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from berth.engine import Engine, Unavailable
+from berth.engine.snapshots import start_view
+from berth.model.ids import Index
+from berth.model.servers import Migration, Server
+from berth.sim.audit import Ledger
+from berth.sim.cloud import Part
+from berth.sim.database import Database
+from berth.sim.simulation import Simulation
+from berth.view import View
+from berth.view.snapshot import dump, load
+
+_LOOK_S: Final = 5.0
+_UNDER_WAY: Final = ("accepted", "migrating")
+
+
+async def check_views(simulation: Simulation) -> None:
+    cloud = simulation.cloud
+    for worker in cloud.workers:
+        await _check_view(simulation, worker, worker.find_engine, cloud.database)
+    for cell in cloud.cells.values():
+        await _check_view(simulation, cell, cell.find_engine, cell.database)
+
+
+async def _check_view(
+    simulation: Simulation, part: Part, find_engine: Callable[[], Engine | None], database: Database
+) -> None:
+    index = Index(-1)
+    found: dict[str, object] = {}
+    derived: dict[str, object] = {}
+    truth = start_view(database.open(simulation.cloud.outside))
+    while index != truth.index:
+        engine = find_engine()
+        if engine is not None:
+            with contextlib.suppress(Unavailable):
+                index, found, derived = await engine.read(_read)
+        await asyncio.sleep(_LOOK_S)
+        truth = start_view(database.open(simulation.cloud.outside))
+    for name, anew in truth.state().items():
+        if found[name] != anew:
+            simulation.fail(f"{part.name} has another view of {name} than the journal")
+        if found[name] != derived[name]:
+            simulation.fail(f"what {part.name} has of {name} does not follow from the facts")
+
+
+def _read(view: View) -> tuple[Index, dict[str, object], dict[str, object]]:
+    """Where a view is, what it has, and what one has that is made of its facts alone."""
+    return view.index, view.state(), load(dump(view)).state()
+
+
+async def check_holdings(simulation: Simulation) -> None:
+    ledger = simulation.ledger
+    for server in ledger.servers.values():
+        for wrong in _judge_server(ledger, server):
+            simulation.fail(f"server {server.id} ({server.state}) {wrong}")
+    for migration in ledger.records(Migration).values():
+        owner = ledger.servers.get(migration.server)
+        may_return = owner is not None and owner.migration == migration.id and migration.status != "error"
+        if ledger.held(migration.id) and not may_return:
+            simulation.fail(f"migration {migration.id} ({migration.status}) holds something")
+        if migration.status in _UNDER_WAY:
+            simulation.fail(f"migration {migration.id} is {migration.status}, and nothing is under way")
+
+
+def _judge_server(ledger: Ledger, server: Server) -> Iterator[str]:
+    held = ledger.held(server.id)
+    if server.place is None:
+        if held:
+            yield "is nowhere and holds something"
+        return
+    roots = {ledger.root(provider) for provider, _ in held}
+    if roots != {server.place.id} and server.migration is None:
+        yield f"is at {server.place.id} and holds something at {sorted(roots)}"
+    total = ledger.sum_held(server.id)
+    said = {"VCPU": server.flavor.vcpus, "MEMORY_MB": server.flavor.memory_mb}
+    if any(total.get(name, 0) != amount for name, amount in said.items()):
+        yield f"holds {total}, and its flavor says {said}"
