@@ -15,6 +15,7 @@ from berth.ledger.providers import advance_generation, find_at_generation
 from berth.model.events import Batch
 from berth.model.ids import Index
 from berth.model.rejections import ProviderNotFound
+from berth.sim.cloud import HousePace, SimCloud
 from berth.sim.database import Trouble
 from berth.sim.nemesis import trouble_database
 from berth.sim.profiles import PROFILES
@@ -30,10 +31,13 @@ def play(seed: int) -> Outcome:
 
 
 class OneFault(Claims):
-    """Clients, and one kind of fault alone."""
+    """Clients, one kind of fault alone, and a journal that is kept short."""
 
     def __init__(self, fault: Act) -> None:
         self._fault = fault
+
+    def cloud(self, seed: int) -> SimCloud:
+        return SimCloud(seed=seed, cells=0, hosts=0, workers=2, housekeeping=HousePace(2, 2, 1))
 
     def choices(self) -> list[tuple[float, str, Act]]:
         return [*ACTS, (5, "fault", self._fault)]
@@ -65,7 +69,7 @@ async def freeze_long(simulation: Simulation, rng: random.Random) -> None:
     """Until what comes next for it is pruned."""
     worker = rng.choice(simulation.cloud.workers)
     worker.freeze()
-    await asyncio.sleep(60)
+    await asyncio.sleep(20)
     worker.thaw()
 
 
