@@ -110,9 +110,8 @@ async def _play(cloud: SimCloud, case: Case) -> None:
 
 def _is_failure(step: Step, kind: Kind) -> bool:
     """Whether a fault makes a step fail. An answer that is lost is asked for again: an agent's while there is
-    time, Placement's always. A gateway that refuses a check is an outage, and is asked again: what fails a
-    check is what others have written (test_moves, and the table in tests/unit/sagas/test_conflict_rules)."""
-    return (kind == "fail" and step.do != "check") or (kind == "late" and step.at != PLACEMENT)
+    time, Placement's always."""
+    return kind == "fail" or (kind == "late" and step.at != PLACEMENT)
 
 
 def _is_of_resized(case: Case) -> bool:

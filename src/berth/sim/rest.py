@@ -67,8 +67,10 @@ async def check_holdings(simulation: Simulation) -> None:
             simulation.fail(f"server {server.id} ({server.state}) {wrong}")
     for migration in ledger.records(Migration).values():
         owner = ledger.servers.get(migration.server)
-        # One whose revert has failed still has its migration: the doctor or a delete ends that.
         may_return = owner is not None and owner.migration == migration.id
+        # A deletion or a revert that stopped half-way leaves both in error, to be asked for again.
+        if owner is not None and migration.status == "error":
+            may_return = may_return and owner.state == "error"
         if ledger.held(migration.id) and not may_return:
             simulation.fail(f"migration {migration.id} ({migration.status}) holds something")
         if migration.status in _UNDER_WAY:

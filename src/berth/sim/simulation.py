@@ -194,7 +194,6 @@ def simulate(profile: Profile, seed: int, *, minutes: float, first: int | None =
     """Play the actions of a seed, or the ``first`` of them."""
     actions = draw_actions(profile, seed, minutes)[:first]
     loop = VirtualLoop()
-    asyncio.set_event_loop(loop)
     simulation: Simulation | None = None
 
     async def main() -> None:
@@ -210,7 +209,6 @@ def simulate(profile: Profile, seed: int, *, minutes: float, first: int | None =
         failure = str(failed) or repr(failed)
     finally:
         events, virtual_s = loop.events, loop.time()
-        asyncio.set_event_loop(None)
         loop.close()
     assert simulation is not None
     trace = simulation.world.trace

@@ -250,8 +250,8 @@ class _Story:
         saga = _find_by_name(crash.saga)
         before = self._server()
         step = step_that_fails(saga, crash.phase)
-        # The conductor, or the agent, may forget a failure with what else dies: more of them are to come.
-        times = 1 if crash.phase == ALTERNATE else 10
+        # A failure is lost where an agent forgets it, or no worker lives to be asked: more are to come.
+        times = 1 if crash.phase == ALTERNATE else 30
         self._crashes.arm((self._name,), crash, None if step is None else (step, times))
         await self._begin(saga.name)
         if crash.phase == ABORT:
