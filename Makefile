@@ -7,10 +7,10 @@ PYTEST := $(BIN)/pytest
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 AT_ONCE := --numprocesses 2 --dist
 THREE_AT_ONCE := --numprocesses 3 --dist
-# What takes longest comes first. Of three at once one mostly waits: for a server, for a database, or for the
-# deadlines of a simulated cloud.
+# What takes longest comes first. Of three at once one mostly waits: for a server, or for a database.
 PROCESSES := tests/conformance tests/faults tests/databases tests/crash tests/clients tests/http
-SLOW := $(PROCESSES) tests/lifecycle
+SIMULATED := tests/lifecycle tests/simulator
+SLOW := $(PROCESSES) $(SIMULATED)
 SMOKE := tests/http/test_workers.py tests/clients/test_command.py tests/crash/test_torn_write.py \
     tests/lifecycle/test_moves.py tests/databases/test_journal_everywhere.py tests/faults/test_freshness.py
 
@@ -33,7 +33,7 @@ run: setup ## Run a region, cells and a simulated fleet on LISTEN (127.0.0.1:877
 	@exec $(BIN)/berth up --listen $(LISTEN) --data data --hosts 20 --cells 2
 
 test: setup lint types imports unit ## Check and test everything, the quick things first
-	$(PYTEST) $(THREE_AT_ONCE) worksteal tests/lifecycle/test_random.py tests/lifecycle
+	$(PYTEST) $(AT_ONCE) worksteal $(SIMULATED)
 	$(BIN)/python -m tests.databases.packages
 	$(PYTEST) $(THREE_AT_ONCE) loadgroup --no-loadscope-reorder $(PROCESSES)
 

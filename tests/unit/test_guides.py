@@ -15,6 +15,8 @@ from tests.servers import ROOT
 from tools import extra_specs_page
 
 GUIDES = ROOT / "docs" / "guides"
+EXAMPLE = "src/berth/sagas/reboot.py"
+"""What the guide about operations shows."""
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
@@ -74,6 +76,15 @@ def test_the_files_that_are_named_exist(page: str) -> None:
     assert len(named) >= 10
     there = {name for name in named if (ROOT / "src" / "berth" / name).exists() or (ROOT / name).exists()}
     assert named - there == set()
+
+
+@pytest.mark.parametrize(
+    "page", sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")}), ids=lambda page: page.name
+)
+def test_a_file_that_a_page_names_without_its_folder_exists_too(page: Path) -> None:
+    named = set(re.findall(r"`((?:[a-z_]+/)*[a-z_]+\.py)`", page.read_text())) - {EXAMPLE}
+    files = {file for folder in ("src", "tests", "bench", "tools") for file in (ROOT / folder).rglob("*.py")}
+    assert {name for name in named if not any(file.match(name) for file in files)} == set()
 
 
 def test_every_behaviour_of_the_glossary_has_a_file() -> None:

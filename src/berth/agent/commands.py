@@ -105,7 +105,7 @@ class CommandRunner:
     def _is_here(self, server: str) -> bool:
         """Whether a server is on this host, or a command may yet bring it."""
         return server in self._driver.servers() or any(
-            job.command.server == server for job in self._jobs.values()
+            job.command.server == server and id not in self._state.results for id, job in self._jobs.items()
         )
 
     async def end(self) -> None:

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from berth.agent.conductor import ConductorClient, CredentialRefused
 from berth.agent.state import DISK, Files, StateError
-from berth.cell.protocol import CREDENTIAL_HEADER
+from berth.cell.protocol import CREDENTIAL_HEADER, NewCredential
 from berth.runtime.secrets import new_secret
 
 FOLDER: Final = "credentials"
@@ -80,6 +81,21 @@ class Credential:
         if found is not None and found[0] != self.id:
             raise StateError(f"{path}: this is the credential of the host {found[0]}, not of {self.id}")
         return None if found is None else found[1]
+
+
+async def rotate(credential: Credential, conductor: ConductorClient) -> None:
+    """Have a host's credential replaced by a new one."""
+    wanted = NewCredential(host=credential.id, credential=credential.propose())
+    conductor.show(credential.header())
+    try:
+        await conductor.change_credential(wanted)
+    except CredentialRefused:
+        # An earlier attempt may have succeeded: then the next credential is valid already.
+        if not credential.take_other():
+            raise
+        conductor.show(credential.header())
+        await conductor.change_credential(wanted)
+    credential.accept(wanted.credential)
 
 
 def kept_credential(data: Path, host: str) -> Credential | None:

@@ -11,12 +11,11 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from berth.agent.conductor import ConductorClient, ConductorRefuses, ConductorUnreachable, CredentialRefused
-from berth.agent.credentials import Credential, hosts_with_credentials, kept_credential
+from berth.agent.conductor import ConductorClient, ConductorRefuses, ConductorUnreachable
+from berth.agent.credentials import Credential, hosts_with_credentials, kept_credential, rotate
 from berth.agent.state import StateError
 from berth.cell import agents
 from berth.cell.journal import open_cell_engine
-from berth.cell.protocol import NewCredential
 from berth.cli.command import CommandError
 from berth.cli.settings import format_value
 from berth.client import Client
@@ -75,18 +74,8 @@ async def _rotate(arguments: argparse.Namespace) -> int:
 
 async def _rotate_one(arguments: argparse.Namespace, credential: Credential) -> None:
     conductor = ConductorClient(Client(arguments.conductor, ca_file=arguments.ca_file))
-    wanted = NewCredential(host=credential.id, credential=credential.propose())
     try:
-        conductor.show(credential.header())
-        try:
-            await conductor.change_credential(wanted)
-        except CredentialRefused:
-            # An earlier attempt may have succeeded: then the next credential is valid already.
-            if not credential.take_other():
-                raise
-            conductor.show(credential.header())
-            await conductor.change_credential(wanted)
-        credential.accept(wanted.credential)
+        await rotate(credential, conductor)
     finally:
         await conductor.close()
 

@@ -29,6 +29,9 @@ _RAW: Final = -15
 """A deflated stream without a head and a checksum of its own: such streams can be put one behind another."""
 _STREAM_END: Final = b"\x03\x00"
 """A last block with nothing in it."""
+_INFLATED_BYTES_MAX: Final = 512 << 20
+"""More than any writer puts into a batch: ``command_bytes_max`` is 256 MiB at most. A reader inflates no
+further, because a damaged row of a few kilobytes could stand for more than its memory."""
 
 
 class Deflated(NamedTuple):
@@ -113,7 +116,17 @@ def encode_entries(entries: Sequence[Entry]) -> bytes:
 def decode_entries(body: bytes) -> tuple[Entry, ...]:
     """The entries of a batch. A body that is damaged raises an error of msgspec or zlib, or a ValueError or
     TypeError."""
-    return _DECODER.decode(zlib.decompress(body[1:], _RAW) if body[:1] == MARK else body)
+    return _DECODER.decode(_inflate(body[1:]) if body[:1] == MARK else body)
+
+
+def _inflate(stream: bytes) -> bytes:
+    inflating = zlib.decompressobj(_RAW)
+    content = inflating.decompress(stream, _INFLATED_BYTES_MAX)
+    if len(content) >= _INFLATED_BYTES_MAX:
+        raise ValueError(f"its deflated stream has {_INFLATED_BYTES_MAX} bytes or more in full")
+    if not inflating.eof or inflating.unused_data:
+        raise ValueError("its deflated stream ends too early, or something follows its end")
+    return content
 
 
 def _deflate(content: bytes | bytearray) -> Deflated:

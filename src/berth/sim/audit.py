@@ -16,6 +16,8 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final, TypeVar
 
+from msgspec.structs import replace
+
 from berth.model.events import (
     AggregateLabelled,
     AggregatesChanged,
@@ -28,11 +30,12 @@ from berth.model.events import (
     ProviderStamped,
     RecordChanged,
     ResourceClassChanged,
+    Stamp,
 )
 from berth.model.groups import HOST, Group
 from berth.model.placement import STANDARD_CLASSES, Holdings, Inventory
 from berth.model.saga_runs import SagaRun
-from berth.model.servers import Record, Server
+from berth.model.servers import Migration, Record, Server
 
 R = TypeVar("R", bound=Record)
 
@@ -56,6 +59,7 @@ class Ledger:
         self._parents: dict[str, str | None] = {}
         # The providers that a command creates, renames, moves or deletes.
         self._placed: set[str] = set()
+        self.index = 0
         self.requests: dict[str, list[int]] = {}
         """At which indices a request has written."""
         self._records: dict[type[Record], dict[str, Any]] = {}
@@ -67,8 +71,9 @@ class Ledger:
         self.judges: list[Callable[[int, Iterable[Event]], None]] = []
 
     def take(self, index: int, entries: Iterable[Any]) -> None:
+        self.index = index
         for entry in entries:
-            if entry.origin.request_id:
+            if entry.origin.request_id and not _is_noted_conflict(entry.events):
                 self.requests.setdefault(entry.origin.request_id, []).append(index)
             self._placed = {event.id for event in entry.events if isinstance(event, ProviderChanged)}
             before = {key: self.used(*key) for event in entry.events for key in _touched(event)}
@@ -146,13 +151,15 @@ class Ledger:
                 else:
                     self._parents[event.id] = event.after.parent
             case ProviderStamped():
-                # The first stamp of a provider is that of its creation.
+                # The first stamp of a provider is that of its creation; the last one is empty.
+                is_last = event.after == Stamp(0, 0, 0)
                 if ("stamp", event.id) in self._facts:
                     self._expect(index, ("stamp", event.id), event.before)
-                    # One that goes has none any more; one that is only renamed or moved keeps its own.
-                    grows = event.after.generation > event.before.generation or event.id in self._placed
+                    # One that is only renamed or moved keeps its own.
+                    grows = is_last or event.id in self._placed
+                    grows = grows or event.after.generation > event.before.generation
                     self._demand(grows, index, f"the generation of provider {event.id} does not grow")
-                self._put(("stamp", event.id), event.after)
+                self._put(("stamp", event.id), None if is_last else event.after)
             case InventoryChanged():
                 key = ("inventory", event.provider, event.resource_class)
                 self._set(index, key, event.before, event.after)
@@ -258,11 +265,25 @@ class Ledger:
 
     def _judge_server(self, index: int, id: str) -> None:
         server = self.servers.get(id)
-        if server is None or server.run is not None:
-            return
+        if server is not None and server.run is None:
+            self._compare(index, server)
+
+    def _compare(self, index: int, owner: Server | Migration) -> None:
+        """A server or a migration holds what its record says."""
+        id = owner.id
         held = {(provider, self._class_name(c), n) for provider, amounts in self.held(id) for c, n in amounts}
-        said = {(provider, name, n) for provider, amounts in server.held for name, n in amounts}
-        self._demand(held == said, index, f"server {id} holds {held}, and its record says {said}")
+        said = {(provider, name, n) for provider, amounts in owner.held for name, n in amounts}
+        kind = type(owner).__name__.lower()
+        self._demand(held == said, index, f"{kind} {id} holds {held}, and its record says {said}")
+
+    def check_records(self) -> None:
+        """At rest every server and migration holds what its record says, and nobody else holds anything."""
+        index = self.index
+        owners: dict[str, Server | Migration] = {**self.servers, **self.records(Migration)}
+        for owner in owners.values():
+            self._compare(index, owner)
+        for consumer in sorted({id for held_by in self._holders.values() for id in held_by}):
+            self._demand(consumer in owners, index, f"{consumer} has no record, and holds something")
 
 
 class Runs:
@@ -300,6 +321,18 @@ class Runs:
 
 def _capacity(inventory: Inventory) -> int:
     return int((inventory.total - inventory.reserved) * inventory.allocation_ratio)
+
+
+def _is_noted_conflict(events: Iterable[Event]) -> bool:
+    """Whether all that is written is that a server was found changed by others: a refusal does that."""
+    pairs = [(event.before, event.after) for event in events if isinstance(event, RecordChanged)]
+    return len(pairs) == len(list(events)) and all(
+        isinstance(before, Server)
+        and isinstance(after, Server)
+        and after.conflict is not None
+        and replace(before, conflict=after.conflict, updated_at_s=after.updated_at_s) == after
+        for before, after in pairs
+    )
 
 
 def _touched(event: Event) -> Iterable[tuple[str, int]]:

@@ -7,6 +7,7 @@ production.
 
 import asyncio
 import contextlib
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, TypeVar
@@ -309,16 +310,21 @@ class HostPart(Part):
         self.state = AgentState(state_path(_FOLDER, self.host.name), self._files)
         super().start()
 
+    def credential(self, rng: random.Random) -> Credential:
+        """The host's credential, as its disk has it."""
+        host = self.host
+        return Credential(_FOLDER, host.name, host.id, self._files, lambda: f"{rng.getrandbits(256):064x}")
+
     async def _run(self, process: Process) -> None:
         cloud, host = self.cloud, self.host
         rng = process.ids.rng
         driver = FaultyDriver(host.name, self.state.disk, cloud.behaviours, rng, cloud.faults)
-        client = cloud.network.client(process, host.cell or "")
+        client = cloud.connect_agent(self, process)
         agent = HostAgent(
             register(host, driver.name),
             driver,
             self.state,
-            Credential(_FOLDER, host.name, host.id, self._files, lambda: f"{rng.getrandbits(256):064x}"),
+            self.credential(rng),
             ConductorClient(client, cloud.join_token),
             rng,
             asyncio.Semaphore(1),
@@ -371,6 +377,8 @@ class SimCloud:
             self.hosts[host.name] = HostPart(self, placed)
         self.faults = StepFaults(self)
         self.scheduler = scheduler_options(self.settings.scheduler_filters, self.settings.scheduler_weighers)
+        self.connect_agent = self._connect_agent
+        """How the agent of a host reaches its conductor."""
         self.outside = self.world.process("outside")
         """Where users and operators are."""
         self.ids = self.outside.ids
@@ -415,6 +423,9 @@ class SimCloud:
 
     def _all_up(self, view: View) -> bool:
         return view.records.count(Host) == len(self.hosts) and not len(view.down)
+
+    def _connect_agent(self, host: HostPart, process: Process) -> Client:
+        return self.network.client(process, host.host.cell or "")
 
     # -- asking ---------------------------------------------------------------------------------
 

@@ -72,6 +72,15 @@ class Database:
         self._primary: _Host | None = None
         self._last_kept = 0
 
+    def clear(self) -> None:
+        """Begin with nothing in it."""
+        self.host.kept.close()
+        self.host = _Host()
+
+    def connect(self) -> sqlite3.Connection:
+        """A connection of its own, which never fails."""
+        return self.host.connect()
+
     def open(self, process: Process) -> "SimJournal":
         """A process's way into the journal."""
         way = _Way(self)

@@ -15,6 +15,8 @@ REQUEST_ID = "x-openstack-request-id"
 READS = ("GET", "HEAD", "OPTIONS")
 _COMPUTE = "/compute/"
 """Whatever is accepted there begins something."""
+_SEVERAL = ("/berth/v1/doctor/repair",)
+"""What is several changes, one after the other."""
 
 
 class Asked(NamedTuple):
@@ -72,7 +74,7 @@ class Users:
         written = self._ledger.requests.get(str(answer.headers.get(REQUEST_ID)), [])
         if written and (400 <= answer.status < 500 or asked.method in READS):
             self._fail(f"{about}, and it has written at {written}")
-        if len(written) > 1:
+        if len(written) > 1 and asked.path not in _SEVERAL:
             self._fail(f"{about}, and it has written more than once: at {written}")
         if not written and asked.path.startswith(_COMPUTE) and answer.status == 202:
             self._fail(f"{about}, and it has written nothing")

@@ -214,6 +214,27 @@ async def test_a_leftover_is_destroyed_once_though_answers_that_name_it_come_lat
         await host.kill()
 
 
+async def test_a_leftover_is_destroyed_once_though_the_result_of_its_command_is_not_reported_yet(
+    tmp_path: Path,
+) -> None:
+    """The command was taken for one that may yet bring the server: each late answer began to destroy it once
+    more."""
+    conductor = DistantConductor()
+    conductor.answers = {protocol.REPORT: [503] * 10_000}
+    async with served(conductor) as url:
+        host = AgentHost(tmp_path, url)
+        host.start()
+        building = asyncio.create_task(conductor.have(command("build")))
+        await until(lambda: host.state.results)
+        conductor.leftovers = (Leftover(server=server_id(), fence=(2, LAST)),)
+        await until(lambda: host.state.disk == {})
+        polls = len(conductor.polls)
+        await until(lambda: len(conductor.polls) > polls + 3)
+        assert conductor.polls[-1].servers == ()
+        building.cancel()
+        await host.kill()
+
+
 async def test_polls_that_are_answered_at_once_do_not_follow_one_another_at_once(tmp_path: Path) -> None:
     behaviour = SimBehaviour(build_seconds=0, rules=(Rule(outcome="hang", verb="destroy"),))
 

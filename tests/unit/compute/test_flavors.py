@@ -1,5 +1,6 @@
 """/flavors: made, shown, narrowed down, changed, and who may use them."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -137,6 +138,24 @@ async def test_a_private_flavor_is_there_for_those_who_have_access(region: Regio
     assert (await region.compute("POST", "/flavors/secret/action", take)).json == {"flavor_access": []}
     assert (await region.compute("POST", "/flavors/secret/action", take)).status == 404
     assert (await region.compute("GET", "/flavors/secret/os-flavor-access")).json == {"flavor_access": []}
+
+
+async def test_a_project_may_give_its_own_access_up(tmp_path: Path) -> None:
+    """Where the policy lets members do that: the flavor is not there for them any more, and the change is
+    answered all the same."""
+    file = tmp_path / "policy.yaml"
+    file.write_text('"os_compute_api:os-flavor-access:remove_tenant_access": "role:member"\n')
+    async with RegionWorld(tmp_path, policy_file=str(file)).running() as region:
+        await made(region, "secret", **{"os-flavor-access:is_public": False})
+        for tenant in ("blue", "red"):
+            await region.compute("POST", "/flavors/secret/action", {"addTenantAccess": {"tenant": tenant}})
+        take = {"removeTenantAccess": {"tenant": "blue"}}
+        answer = await region.compute("POST", "/flavors/secret/action", take, who="ann:blue")
+        assert (answer.status, answer.json["flavor_access"]) == (
+            200,
+            [{"flavor_id": "secret", "tenant_id": "red"}],
+        )
+        assert (await region.compute("GET", "/flavors/secret", who="ann:blue")).status == 404
 
 
 async def test_extra_specs_are_added_changed_and_taken_away(region: RegionWorld) -> None:

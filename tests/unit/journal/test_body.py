@@ -1,8 +1,13 @@
 """The body of a batch: plain, or deflated where a part of it was deflated ahead of its turn."""
 
+import tracemalloc
+import zlib
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
+from berth.journal import body as body_module
 from berth.journal.body import (
     MARK,
     NOTHING,
@@ -87,3 +92,30 @@ def test_no_events_are_nothing_to_deflate() -> None:
 
 def test_a_deflated_body_of_an_earlier_program_is_read() -> None:
     assert decode_entries(bytes.fromhex(GOLDEN)) == (Entry(ORIGIN, traits(2)),)
+
+
+def deflate(content: bytes) -> bytes:
+    deflating = zlib.compressobj(9, zlib.DEFLATED, -15)
+    return MARK + deflating.compress(content) + deflating.flush()
+
+
+def test_a_deflated_body_is_inflated_no_further_than_any_batch_is_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A row of some kilobytes could otherwise take all memory of the process that reads it."""
+    monkeypatch.setattr(body_module, "_INFLATED_BYTES_MAX", 1 << 20)
+    row = deflate(bytes(64 << 20))
+    assert len(row) < 1 << 17
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="1048576 bytes or more"):
+            decode_entries(row)
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("change", [lambda body: body[:-1], lambda body: body[:-5], lambda body: body + b"x"])
+def test_a_deflated_body_that_is_cut_off_or_goes_on_is_damaged(change: Callable[[bytes], bytes]) -> None:
+    with pytest.raises(ValueError, match="ends too early, or something follows its end"):
+        decode_entries(change(bytes.fromhex(GOLDEN)))

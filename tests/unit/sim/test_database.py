@@ -4,10 +4,11 @@ import asyncio
 import contextlib
 from typing import Final
 
+import msgspec
 import pytest
 
 from berth.engine.journal_thread import NoAnswer
-from berth.journal import Conflict, Journal, JournalFailure, NotWritten
+from berth.journal import Conflict, Journal, JournalFailure, NotWritten, RowRefused
 from berth.model.events import Batch, Entry, Origin, TraitChanged
 from berth.model.ids import Index
 from berth.sim.database import TROUBLES, Condition, Database, SimCalls, Trouble
@@ -209,3 +210,78 @@ async def test_a_database_outlives_its_processes() -> None:
     again = Writer(db)
     await again.append(2)
     assert await again.read() == ["batch 1 CUSTOM_A", "batch 2 CUSTOM_A"]
+
+
+# -- standbys -----------------------------------------------------------------------------------
+
+
+async def test_a_standby_that_is_in_sync_takes_over() -> None:
+    db = database()
+    writer = Writer(db)
+    await writer.append(1)
+    db.fail_over()
+    with pytest.raises(JournalFailure, match="another host"):
+        await writer.append(2)
+    await writer.append(2)
+    assert await writer.read() == written(db) == ["batch 1 CUSTOM_A", "batch 2 CUSTOM_A"]
+    db.close()
+
+
+async def test_a_stale_host_is_refused_by_those_who_have_seen_more() -> None:
+    """No read may be stale, and no write may follow another past."""
+    db = database()
+    writer = Writer(db)
+    for index in (1, 2, 3):
+        await writer.append(index)
+    db.fail_over(lacking=2)
+    with pytest.raises(JournalFailure, match="another host"):
+        await writer.read()
+    for call in (writer.read(), writer.append(4)):
+        with pytest.raises(JournalFailure, match="journal entry 3 is missing"):
+            await call
+    db.fail_back()
+    await writer.append(4)
+    assert len(written(db)) == 4
+    db.close()
+
+
+async def test_processes_that_cannot_tell_are_kept_away_from_a_stale_host() -> None:
+    db = database()
+    first, second = Writer(db, "first"), Writer(db, "second")
+    await first.append(1)
+    assert await second.read() == ["batch 1 CUSTOM_A"]
+    await first.append(2)
+    db.fail_over(lacking=1)
+    with pytest.raises(JournalFailure, match="keep this process away"):
+        await second.append(2)
+    with pytest.raises(JournalFailure, match="keep this process away"):
+        Writer(db, "new")
+    db.heal()
+    assert len(written(db)) == 2
+    db.close()
+
+
+async def test_a_row_that_is_too_large_is_refused() -> None:
+    db = database()
+    writer = Writer(db)
+    db.row_bytes_max = 10
+    large = msgspec.structs.replace(batch(1), body=bytes(11))
+    with pytest.raises(RowRefused):
+        await writer.calls.call(writer.journal.append, large)
+    assert not written(db)
+    db.close()
+
+
+async def test_an_answer_that_came_while_its_caller_was_frozen_is_taken() -> None:
+    db = database()
+    writer = Writer(db)
+    have(db, "hangs", "hangs", "hangs", "hangs", "hangs")
+    for index in range(1, 6):
+        task = writer.process.spawn(writer.append(index))
+        await asyncio.sleep(1)
+        writer.process.freeze()
+        await asyncio.sleep(10 * ANSWER_S)
+        writer.process.thaw()
+        await asyncio.wait_for(task, ANSWER_S)
+    assert not writer.calls.is_silent
+    db.close()

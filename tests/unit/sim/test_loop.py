@@ -282,3 +282,44 @@ async def test_clocks_drift_and_jump() -> None:
     fast.clock.jump(-3600)
     assert fast.clock.now_ns() == before_ns - 3600 * 10**9
     assert fast.clock.monotonic_ns() == unmoved_ns
+
+
+# -- being frozen -------------------------------------------------------------------------------
+
+
+async def test_a_process_that_is_frozen_goes_on_where_it_was_when_it_is_thawed() -> None:
+    world, seen = World(1), list[float]()
+    process = world.process("sleeper")
+    start_s = world.loop.time()
+
+    async def tick() -> None:
+        while True:
+            await asyncio.sleep(1)
+            seen.append(world.loop.time() - start_s)
+
+    process.spawn(tick())
+    await asyncio.sleep(2.5)
+    process.freeze()
+    await asyncio.sleep(100)
+    assert seen == [1, 2]
+    process.thaw()
+    await asyncio.sleep(1.5)
+    assert seen == [1, 2, 102.5, 103.5], "the timer that was due fires late, and once"
+    process.kill()
+
+
+async def test_a_process_that_dies_while_it_is_frozen_does_nothing_any_more() -> None:
+    world, seen = World(1), list[str]()
+    process = world.process("sleeper")
+
+    async def speak() -> None:
+        await asyncio.sleep(1)
+        seen.append("alive")
+
+    process.spawn(speak())
+    process.freeze()
+    await asyncio.sleep(5)
+    process.kill()
+    process.thaw()
+    await asyncio.sleep(5)
+    assert not seen

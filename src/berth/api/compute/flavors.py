@@ -417,7 +417,13 @@ async def change_access(call: Call) -> Response:
             return projects
         return Enact((replace_record(view, msgspec.structs.replace(flavor, projects=projects)),))
 
-    return await call.submit(propose, lambda view: _show_access(call.accept(_find_flavor(view, call))))
+    def answer(view: View) -> Response:
+        # Not as the caller finds it: it may have given up the access of its own project.
+        flavor = view.records.get(Flavor, call.params[0])
+        assert flavor is not None, "it has just been changed"
+        return _show_access(flavor)
+
+    return await call.submit(propose, answer)
 
 
 def _add_project(flavor: Flavor, project: str) -> tuple[str, ...] | Rejection:

@@ -28,7 +28,8 @@ TRAITS: Final = ("HW_CPU_X86_AVX", "CUSTOM_RED", "CUSTOM_BLUE")
 PROVIDERS: Final = tuple(f"aaaaaaaa-0000-4000-8000-{number:012x}" for number in range(8))
 CONSUMERS: Final = tuple(f"cccccccc-0000-4000-8000-{number:012x}" for number in range(20))
 AGGREGATES: Final = tuple(f"dddddddd-0000-4000-8000-{number:012x}" for number in range(3))
-_OLD: Final = 0.2
+_VOCABULARY: Final = ("/traits/CUSTOM_RED", "/traits/CUSTOM_BLUE", "/resource_classes/CUSTOM_GOLD")
+_OLD: Final = 0.1
 """How often a client writes on the strength of what it, or another, has read before."""
 _BURST_MAX: Final = 12
 _RETRY_S: Final = 5.0
@@ -38,7 +39,7 @@ Body = dict[str, Any]
 
 class Claims:
     name = "claims"
-    every_s = 1.0
+    every_s = 0.4
     is_ours = False
 
     def cloud(self, seed: int) -> SimCloud:
@@ -46,14 +47,18 @@ class Claims:
 
     async def prepare(self, simulation: Simulation) -> None:
         watch(simulation)
-        for provider in PROVIDERS[:4]:
-            await simulation.users.must("POST", "/resource_providers", {"uuid": provider, "name": provider})
-            body = {"resource_provider_generation": 0, "inventories": {"VCPU": {"total": 8}}}
-            await simulation.users.must("PUT", f"/resource_providers/{provider}/inventories", body)
+        users = simulation.users
+        for path in _VOCABULARY:
+            await users.must("PUT", path)
+        inventories = {name: {"total": 16} for name in CLASSES}
+        for provider in PROVIDERS[:6]:
+            await users.must("POST", "/resource_providers", {"uuid": provider, "name": provider})
+            body = {"resource_provider_generation": 0, "inventories": inventories}
+            await users.must("PUT", f"/resource_providers/{provider}/inventories", body)
 
     def choices(self) -> list[tuple[float, str, Act]]:
-        faults = [(weight / 5, name, act) for weight, name, act in REGION_FAULTS]
-        return [*_ACTS, (15, "burst", burst), *faults]
+        faults = [(weight / 8, name, act) for weight, name, act in REGION_FAULTS]
+        return [*ACTS, (15, "burst", burst), *faults]
 
     async def check_at_rest(self, simulation: Simulation) -> None:
         """Everybody is served again, by every worker, and everything is as the journal has it."""
@@ -144,18 +149,18 @@ def _resources(rng: random.Random) -> dict[str, int]:
 
 
 def _inventory(rng: random.Random) -> Body:
-    total = rng.choice((4, 8, 16))
+    total = rng.choice((4, 16, 32))
     return {
         "total": total,
-        "reserved": rng.choice((0, 0, 1, total)),
-        "max_unit": rng.choice((2, total)),
-        "step_size": rng.choice((1, 1, 2)),
+        "reserved": rng.choice((0, 0, 0, 1, total)),
+        "max_unit": rng.choice((2, total, total)),
+        "step_size": rng.choice((1, 1, 1, 2)),
         "allocation_ratio": rng.choice((1.0, 1.0, 2.0)),
     }
 
 
 def _inventories(rng: random.Random) -> dict[str, Body]:
-    return {name: _inventory(rng) for name in CLASSES if rng.random() < 0.6}
+    return {name: _inventory(rng) for name in CLASSES if rng.random() < 0.8}
 
 
 def make_claim(allocations: Body, generation: int | None, project: str, kind: str = "INSTANCE") -> Body:
@@ -243,8 +248,7 @@ async def set_aggregates(simulation: Simulation, rng: random.Random) -> None:
 
 
 async def change_vocabulary(simulation: Simulation, rng: random.Random) -> None:
-    path = rng.choice(("/traits/CUSTOM_RED", "/traits/CUSTOM_BLUE", "/resource_classes/CUSTOM_GOLD"))
-    await simulation.users.ask(rng.choice(("PUT", "PUT", "PUT", "DELETE")), path)
+    await simulation.users.ask(rng.choice(("PUT", "PUT", "DELETE")), rng.choice(_VOCABULARY))
 
 
 # -- allocations --------------------------------------------------------------------------------
@@ -344,17 +348,17 @@ async def burst(simulation: Simulation, rng: random.Random) -> None:
 
 
 def _draw(simulation: Simulation, rng: random.Random, count: int) -> Iterable[Awaitable[None]]:
-    weights = [weight for weight, _, _ in _ACTS]
-    for _, _, act in rng.choices(_ACTS, weights, k=count):
+    weights = [weight for weight, _, _ in ACTS]
+    for _, _, act in rng.choices(ACTS, weights, k=count):
         yield act(simulation, random.Random(rng.getrandbits(64)))
 
 
-_ACTS: Final[list[tuple[float, str, Act]]] = [
+ACTS: Final[list[tuple[float, str, Act]]] = [
     (30, "read", read),
     (10, "read candidates", read_candidates),
     (6, "create a provider", create_provider),
     (3, "update a provider", update_provider),
-    (3, "delete a provider", delete_provider),
+    (2, "delete a provider", delete_provider),
     (5, "set inventories", set_inventories),
     (5, "change an inventory", change_inventory),
     (4, "set traits", set_traits),

@@ -28,13 +28,13 @@ QUEUE_COMMANDS_MAX: Final = 16
 BATCH_COMMANDS_MAX: Final = 8
 QUEUE_BYTES_MAX: Final = 64 << 10
 COMMAND_BYTES_MAX: Final = 64 << 10
-ROW_BYTES_MAX: Final = 48 << 10
+ROW_BYTES_MAX: Final = 24 << 10
 """What the database takes in one row: less than a batch may have, and less than a command."""
-BODY_BYTES_MAX: Final = 128 << 10
+BODY_BYTES_MAX: Final = 256 << 10
 
 AT_ONCE_S: Final = 0.01
 """There, back, and no wait in between."""
-SERVED_S: Final = 1800.0
+SERVED_S: Final = 600.0
 """After so long a client that comes again and again has starved."""
 IDLE_S: Final = 60.0
 IDLE_TASKS_MAX: Final = 5
@@ -148,7 +148,7 @@ async def flood_with_large(simulation: Simulation, rng: random.Random) -> None:
     """Some of them larger than a row of the database may be, or than one command."""
     clients = []
     for _ in range(rng.randint(3, 10)):
-        consumers = [_uuid(rng) for _ in range(rng.choice((20, 100, 200, 400)))]
+        consumers = [_uuid(rng) for _ in range(rng.choice((20, 100, 100, 200, 400, 1000)))]
         body = {consumer: _claim(consumer)[1] for consumer in consumers}
         clients.append(_write(simulation, rng, "/allocations", body, method="POST"))
     await asyncio.gather(*clients)
