@@ -585,6 +585,23 @@ places = [place.id for place in (run.dest,) if place is not None]
         why="the servers of a deleted cluster are left behind",
         profile="clusters",
     ),
+    # -- doctor ---------------------------------------------------------------------------------
+    Mutant(
+        name="repair corrects the record alone",
+        file="doctor/repairs.py",
+        text="return (ReplaceAllocations((claim,)),), (current or 0) + 1 if held else None",
+        instead="return (), (current or 0) + 1 if held else None",
+        why="the doctor says that it has repaired something, and finds it again",
+        profile="operators",
+    ),
+    Mutant(
+        name="orphan not released",
+        file="doctor/repairs.py",
+        text="commands: list[LedgerCommand] = [DeleteAllocations(consumer)]",
+        instead="commands: list[LedgerCommand] = []",
+        why="what a client left behind is never released",
+        profile="operators",
+    ),
 )
 
 # -- planting -------------------------------------------------------------------------------------

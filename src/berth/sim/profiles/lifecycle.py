@@ -56,7 +56,13 @@ class Lifecycle:
         simulation.ledger.judges.append(lambda index, events: _judge_quota(simulation, index))
 
     def choices(self) -> list[tuple[float, str, Act]]:
-        return [(20, "create", create), (5, "look", look), (3, "abort", abort), *OPERATIONS, *FAULTS]
+        own: list[tuple[float, str, Act]] = [
+            (20, "create", create),
+            (5, "look", look),
+            (3, "abort", abort),
+            (8, "evacuate from a dead host", evacuate),
+        ]
+        return [*own, *OPERATIONS, *FAULTS]
 
     async def check_at_rest(self, simulation: Simulation) -> None:
         await come_to_rest(simulation.cloud)
@@ -162,13 +168,28 @@ def _show(state: str, task: str | None) -> str:
 
 
 async def abort(simulation: Simulation, rng: random.Random) -> None:
-    """Abort a live migration that is under way."""
+    """Begin a live migration, and abort one that is under way soon after."""
+    server = choose_server(simulation, rng, ("active",))
+    if server is not None:
+        body = {"os-migrateLive": {"host": None, "block_migration": "auto"}}
+        await simulation.users.ask("POST", f"{COMPUTE}/servers/{server.id}/action", body)
+        await asyncio.sleep(rng.uniform(0, 3))
     moves = simulation.ledger.records(Migration).values()
     live = [one for one in moves if one.type == "live-migration" and one.status in ("accepted", "migrating")]
     if live:
         move = rng.choice(live)
         path = f"{COMPUTE}/servers/{move.server}/migrations/{move.number}"
         await simulation.users.ask("DELETE", path)
+
+
+async def evacuate(simulation: Simulation, rng: random.Random) -> None:
+    """Evacuate a server from a host that is dead, whether that is known yet or not."""
+    dead = {part.host.id for part in simulation.cloud.hosts.values() if not part.is_alive}
+    servers = simulation.ledger.servers.values()
+    stranded = [one for one in servers if one.place is not None and one.place.id in dead]
+    if stranded:
+        path = f"{COMPUTE}/servers/{rng.choice(stranded).id}/action"
+        await simulation.users.ask("POST", path, {"evacuate": {}})
 
 
 class Operation:
