@@ -9,6 +9,7 @@ from berth.doctor import repairs
 from berth.model.commands import Enact
 from berth.sim.profiles import PROFILES
 from berth.sim.simulation import simulate
+from tests.simulator.planting import find_failure
 
 SEEDS = [(1, 8), (2, 8), (3, 8)]
 
@@ -58,6 +59,4 @@ def test_a_planted_bug_is_found(
     plant: Callable[[pytest.MonkeyPatch], None], found: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    outcome = simulate(PROFILES["operators"], seed, minutes=6)
-    assert outcome.failure is not None
-    assert found in outcome.failure
+    assert found in find_failure("operators", 6, found, seed)

@@ -12,6 +12,7 @@ from berth.journal import schema
 from berth.sim.database import Database
 from berth.sim.profiles import PROFILES, upgrades
 from berth.sim.simulation import simulate
+from tests.simulator.planting import find_failure
 
 SEEDS = [(1, 8), (2, 8), (3, 8)]
 
@@ -64,6 +65,4 @@ def test_a_planted_bug_is_found(
     plant: Callable[[pytest.MonkeyPatch], Any], found: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    outcome = simulate(PROFILES["upgrades"], seed, minutes=4)
-    assert outcome.failure is not None
-    assert found in outcome.failure
+    assert found in find_failure("upgrades", 4, found, seed)

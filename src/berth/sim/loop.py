@@ -20,7 +20,7 @@ import sys
 import weakref
 from asyncio.tasks import _unregister_task
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import Context, ContextVar
 from typing import Any, Final
 
@@ -268,12 +268,18 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._bury(task)
         super().close()
         self._timers.clear()
-        # Whatever the dead would still do as they are thrown away fails, and is of no interest.
-        hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
-        try:
+        with throwing_away():
             for task in self._dead:
                 with contextlib.suppress(BaseException):
                     task.get_coro().close()
             self._dead.clear()
-        finally:
-            sys.unraisablehook = hook
+
+
+@contextlib.contextmanager
+def throwing_away() -> Iterator[None]:
+    """Whatever the dead would still do as they are thrown away fails, and is of no interest."""
+    hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook

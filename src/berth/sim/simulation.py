@@ -8,6 +8,7 @@ cut short: the first N actions of a seed are played as they were, and the cloud 
 
 import asyncio
 import contextlib
+import gc
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterator
@@ -19,7 +20,7 @@ from berth.model.events import Batch
 from berth.sim.audit import Ledger, Runs
 from berth.sim.cloud import SimCloud
 from berth.sim.coverage import Crash, Crashes
-from berth.sim.loop import StandsStill, VirtualLoop
+from berth.sim.loop import StandsStill, VirtualLoop, throwing_away
 from berth.sim.users import Users
 from berth.sim.witness import Witness
 from berth.sim.world import Process
@@ -212,7 +213,7 @@ def simulate(profile: Profile, seed: int, *, minutes: float, first: int | None =
         loop.close()
     assert simulation is not None
     trace = simulation.world.trace
-    return Outcome(
+    outcome = Outcome(
         failure,
         trace.digest,
         trace.lines,
@@ -222,6 +223,10 @@ def simulate(profile: Profile, seed: int, *, minutes: float, first: int | None =
         dict(sorted(simulation.counts.items())),
         () if simulation.crashes is None else tuple(simulation.crashes.hit),
     )
+    with throwing_away():
+        simulation = None
+        gc.collect()
+    return outcome
 
 
 class _BugHandler(logging.Handler):
