@@ -31,7 +31,7 @@ from berth.model.saga_runs import Instance
 from berth.model.servers import Action, Host, Migration, Server
 from berth.sagas.conflicts import held_now, same
 from berth.sagas.saga import find_saga
-from berth.sim.cloud import Part, SimCloud
+from berth.sim.cloud import CloudPart, SimCloud
 from berth.view import View
 from tests.lifecycle.stories import BEGINNINGS, MORE, beginning, new_server
 
@@ -172,7 +172,7 @@ class Chaos:
                 await self._replace(worker)
                 self.killed[worker.name] += 1
 
-    async def _replace(self, part: Part) -> None:
+    async def _replace(self, part: CloudPart) -> None:
         part.kill()
         await asyncio.sleep(self._rng.uniform(0, 5))
         part.revive()

@@ -29,7 +29,7 @@ from berth.model.rejections import (
 from berth.model.saga_runs import Outbox
 from berth.model.servers import Action, Migration, Record, Server
 from berth.sagas.saga import find_saga
-from berth.sim.cloud import Part, SimCloud
+from berth.sim.cloud import CloudPart, SimCloud
 from berth.view import View
 from tests.lifecycle.chaos import EXPECTED, check_at_rest
 from tests.lifecycle.cluster_watch import ClusterWatch
@@ -185,7 +185,7 @@ class Breaking:
             if what == "host":
                 self._break_host()
                 continue
-            parts: list[Part] = [*cloud.cells.values()] if what == "conductor" else [*cloud.workers]
+            parts: list[CloudPart] = [*cloud.cells.values()] if what == "conductor" else [*cloud.workers]
             await self._replace(self._rng.choice(parts))
         for host in cloud.hosts.values():
             host.revive()
@@ -201,7 +201,7 @@ class Breaking:
         self._rng.choice(inhabited or alive).kill()
         self._done["killed host"] += 1
 
-    async def _replace(self, part: Part) -> None:
+    async def _replace(self, part: CloudPart) -> None:
         part.kill()
         self._done[f"killed {part.name}"] += 1
         await asyncio.sleep(self._rng.uniform(0, 6))

@@ -19,18 +19,18 @@ from berth.sim.cloud import HousePace, SimCloud
 from berth.sim.database import Trouble
 from berth.sim.nemesis import trouble_database
 from berth.sim.profiles import PROFILES
-from berth.sim.profiles.claims import ACTS, Claims
-from berth.sim.simulation import Act, Outcome, Profile, Simulation, simulate
+from berth.sim.profiles.claims import ACTS, ClaimsProfile
+from berth.sim.simulation import Act, Profile, SeedOutcome, Simulation, simulate
 
 MINUTES = 3
 SEEDS = (1, 2, 3)
 
 
-def play(seed: int) -> Outcome:
+def play(seed: int) -> SeedOutcome:
     return simulate(PROFILES["claims"], seed, minutes=MINUTES)
 
 
-class OneFault(Claims):
+class OneFault(ClaimsProfile):
     """Clients, one kind of fault alone, and a journal that is kept short."""
 
     def __init__(self, fault: Act) -> None:

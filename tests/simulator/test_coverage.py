@@ -10,12 +10,12 @@ from berth.model.saga_runs import Outbox
 from berth.region.cell_links import Dispatcher
 from berth.sagas.saga import PLACEMENT, Saga, all_sagas
 from berth.sim.coverage import Crash, Role, all_crashes
-from berth.sim.profiles.steps import Steps, list_crashes, list_seeds
-from berth.sim.simulation import Outcome, simulate
+from berth.sim.profiles.steps import StepsProfile, list_crashes, list_seeds
+from berth.sim.simulation import SeedOutcome, simulate
 
 
-def play(seed: int, first: int | None = None) -> Outcome:
-    return simulate(Steps(), seed, minutes=0, first=first)
+def play(seed: int, first: int | None = None) -> SeedOutcome:
+    return simulate(StepsProfile(), seed, minutes=0, first=first)
 
 
 @pytest.mark.parametrize("seed", list_seeds())

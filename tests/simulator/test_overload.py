@@ -8,13 +8,13 @@ import pytest
 from berth.engine.engine import Engine, Overloaded
 from berth.main import make_engine
 from berth.sim.profiles import PROFILES
-from berth.sim.simulation import Outcome, simulate
+from berth.sim.simulation import SeedOutcome, simulate
 
 MINUTES = 3
 SEEDS = (1, 2)
 
 
-def play(seed: int) -> Outcome:
+def play(seed: int) -> SeedOutcome:
     return simulate(PROFILES["overload"], seed, minutes=MINUTES)
 
 

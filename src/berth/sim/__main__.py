@@ -12,7 +12,7 @@ import time
 from typing import Final
 
 from berth.sim.profiles import PROFILES
-from berth.sim.simulation import Outcome, Profile, simulate
+from berth.sim.simulation import Profile, SeedOutcome, simulate
 
 _TRACE_LINES: Final = 60
 _HASH_SEED: Final = "PYTHONHASHSEED"
@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 0 if outcome.failure is None else 1
 
 
-def _explain(profile: Profile, seed: int, minutes: float, outcome: Outcome) -> None:
+def _explain(profile: Profile, seed: int, minutes: float, outcome: SeedOutcome) -> None:
     count, shortest = shorten(profile, seed, minutes, outcome)
     print(f"FAILED: {outcome.failure}")
     print(
@@ -54,7 +54,7 @@ def _explain(profile: Profile, seed: int, minutes: float, outcome: Outcome) -> N
     print("\n".join(shortest.trace[-_TRACE_LINES:]))
 
 
-def shorten(profile: Profile, seed: int, minutes: float, failed: Outcome) -> tuple[int, Outcome]:
+def shorten(profile: Profile, seed: int, minutes: float, failed: SeedOutcome) -> tuple[int, SeedOutcome]:
     """The fewest first actions that still fail, as far as halving finds them, and how they do."""
     low, high, shortest = 0, failed.actions, failed
     while low < high:

@@ -96,7 +96,7 @@ class MemoryFiles(Files):
         self._content[path] = content
 
 
-class Part:
+class CloudPart:
     """Something that runs as a process: killed where it is, started on what it has left behind."""
 
     def __init__(self, cloud: "SimCloud", name: str) -> None:
@@ -158,7 +158,7 @@ class Part:
         raise NotImplementedError
 
 
-class RegionWorker(Part):
+class RegionWorker(CloudPart):
     """One process of the region. The first one dispatches saga runs and reconciles clusters."""
 
     def __init__(self, cloud: "SimCloud", number: int) -> None:
@@ -207,7 +207,7 @@ class RegionWorker(Part):
         )
 
 
-class Housekeeper(Part):
+class Housekeeper(CloudPart):
     """Takes snapshots of the region's journal and prunes it, now and then, as the process beside a server
     does. Some snapshots are not finished: what takes them dies with its statements half done."""
 
@@ -244,7 +244,7 @@ class HousePace(NamedTuple):
     keep_batches: int = 3
 
 
-class SimCell(Part):
+class SimCell(CloudPart):
     """One cell: its journal, and the process of its conductor."""
 
     def __init__(self, cloud: "SimCloud", name: str) -> None:
@@ -306,7 +306,7 @@ class SimCell(Part):
         )
 
 
-class HostPart(Part):
+class HostPart(CloudPart):
     """One host with its agent. Its disk survives it."""
 
     def __init__(self, cloud: "SimCloud", host: SimHost) -> None:
@@ -442,7 +442,7 @@ class SimCloud:
     def databases(self) -> list[Database]:
         return [self.database, *(cell.database for cell in self.cells.values())]
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[CloudPart]:
         kept = () if self.housekeeper is None else (self.housekeeper,)
         return [*self.workers, *kept, *self.cells.values(), *self.hosts.values()]
 

@@ -83,7 +83,7 @@ class Database:
 
     def open(self, process: Process) -> "SimJournal":
         """A process's way into the journal."""
-        way = _Way(self)
+        way = _WayToHost(self)
         engine = sa.create_engine("sqlite://", creator=way.connect, poolclass=sa.pool.StaticPool)
         journal = SimJournal(Dialect(engine, meaning_of), self, process, way)
         journal.prepare()
@@ -147,7 +147,7 @@ class _Host:
         return sqlite3.connect(self._uri, uri=True, isolation_level=None, check_same_thread=False)
 
 
-class _Way:
+class _WayToHost:
     """The connection of a journal: it leads to one host, and is lost when another has taken over."""
 
     def __init__(self, database: Database) -> None:
@@ -167,7 +167,7 @@ class SimJournal(Journal):
     """A journal that tells its database who has written what. ``fails_after``: its connection is lost after
     so many statements."""
 
-    def __init__(self, dialect: Dialect, database: Database, process: Process, way: _Way) -> None:
+    def __init__(self, dialect: Dialect, database: Database, process: Process, way: _WayToHost) -> None:
         super().__init__(dialect)
         self._database = database
         self._process = process

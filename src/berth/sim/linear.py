@@ -35,7 +35,7 @@ _IS_UNKNOWN: Final = "outcome is unknown"
 """What a refusal says of which it is not known whether it is one."""
 
 
-class Moment(NamedTuple):
+class StateAt(NamedTuple):
     """The facts after one command, and when it got in. ``is_last``: of those that were written together."""
 
     at_s: float
@@ -51,7 +51,7 @@ class Linear:
     def __init__(self, fail: Fail, *, judges_content: bool = True) -> None:
         self._fail = fail
         self._judges_content = judges_content
-        self._moments = [Moment(0.0, Oracle(), is_last=True)]
+        self._moments = [StateAt(0.0, Oracle(), is_last=True)]
         self._written: dict[str, int] = {}
         self._refused: dict[str, str] = {}
 
@@ -76,9 +76,9 @@ class Linear:
             if id in self._refused:
                 self._fail(f"request {id} is in the journal, and was refused: {self._refused[id]}")
             self._written[id] = len(self._moments)
-            self._moments.append(Moment(at_s, facts, number == len(taken)))
+            self._moments.append(StateAt(at_s, facts, number == len(taken)))
 
-    def _between(self, asked: Asked) -> Iterator[Moment]:
+    def _between(self, asked: Asked) -> Iterator[StateAt]:
         """The moments at which a request may have taken effect, the newest first."""
         for moment in reversed(self._moments):
             if moment.at_s <= asked.to_s:

@@ -9,7 +9,7 @@ from typing import Any, Final, get_args
 
 from berth.agent.drivers.behaviour import Rule, SimBehaviour
 from berth.sagas.saga import Verb
-from berth.sim.cloud import REGION, Part
+from berth.sim.cloud import REGION, CloudPart
 from berth.sim.database import Condition, Database
 from berth.sim.network import Weather
 from berth.sim.simulation import Act, Simulation
@@ -35,7 +35,7 @@ async def kill_host(simulation: Simulation, rng: random.Random) -> None:
     await _kill(simulation, host, rng.choice((rng.uniform(0, timeout_s), rng.uniform(2, 20) * timeout_s)))
 
 
-async def _kill(simulation: Simulation, part: Part, away_s: float) -> None:
+async def _kill(simulation: Simulation, part: CloudPart, away_s: float) -> None:
     part.kill()
     await asyncio.sleep(away_s)
     part.revive()

@@ -61,7 +61,7 @@ class Weather(NamedTuple):
 FINE: Final = Weather()
 
 
-class _Cut(Exception):
+class _ConnectionCut(Exception):
     """The connection is gone."""
 
 
@@ -139,7 +139,7 @@ class Network:
                 answer = _add_allocation(answer)
             if mishap == "sent twice":
                 answer = await self._serve(client, address, request)
-        except _Cut as cut:
+        except _ConnectionCut as cut:
             raise httpx.ReadError(str(cut)) from cut
         await self._travel(address, source, delayed=False)
         if mishap == "answer lost":
@@ -170,7 +170,7 @@ class Network:
             raise httpx.ConnectError("connection refused")
         process, application = self._rng.choice(alive)
         self._tell(client, process, request, "before")
-        answer = _Answer()
+        answer = _SentAnswer()
         gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         scope = _scope(request, client.name)
         body = request.content
@@ -182,7 +182,7 @@ class Network:
             if not gone.done():
                 gone.set_result(None)
         if not task.done() or task.exception() is not None:
-            raise _Cut(_DIED)
+            raise _ConnectionCut(_DIED)
         self._tell(client, process, request, "after")
         response = answer.response(request)
         for told in self.answered:
@@ -193,7 +193,7 @@ class Network:
         if self.served is not None:
             self.served(client, server, request, edge)
             if not server.is_alive:
-                raise _Cut(_DIED)
+                raise _ConnectionCut(_DIED)
 
 
 class _Transport(httpx.AsyncBaseTransport):
@@ -206,7 +206,7 @@ class _Transport(httpx.AsyncBaseTransport):
         return await self._network.exchange(self._source, self._address, request)
 
 
-class _Answer:
+class _SentAnswer:
     """What an application sends."""
 
     def __init__(self) -> None:

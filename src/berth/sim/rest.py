@@ -16,7 +16,7 @@ from berth.engine.snapshots import start_view
 from berth.model.ids import Index
 from berth.model.servers import Migration, Server
 from berth.sim.audit import Ledger
-from berth.sim.cloud import Part
+from berth.sim.cloud import CloudPart
 from berth.sim.database import Database
 from berth.sim.simulation import Simulation
 from berth.view import View
@@ -35,7 +35,7 @@ async def check_views(simulation: Simulation) -> None:
 
 
 async def _check_view(
-    simulation: Simulation, part: Part, find_engine: Callable[[], Engine | None], database: Database
+    simulation: Simulation, part: CloudPart, find_engine: Callable[[], Engine | None], database: Database
 ) -> None:
     index = Index(-1)
     found: dict[str, object] = {}

@@ -37,7 +37,7 @@ class Act(Protocol):
     def __call__(self, simulation: "Simulation", rng: random.Random) -> Awaitable[None]: ...
 
 
-class Action(NamedTuple):
+class PlannedAction(NamedTuple):
     """What happens at which second after the cloud is up, with a seed of its own."""
 
     at_s: float
@@ -70,14 +70,14 @@ class Profile(Protocol):
 class Scripted(Profile, Protocol):
     """A profile that says itself what happens, however many minutes are given."""
 
-    def actions(self, seed: int) -> list[Action]: ...
+    def actions(self, seed: int) -> list[PlannedAction]: ...
 
 
 class CheckFailed(Exception):
     """Something that must hold does not."""
 
 
-class Outcome(NamedTuple):
+class SeedOutcome(NamedTuple):
     """``failure`` None: all checks held. ``crashes``: those that were aimed at a step, and have hit."""
 
     failure: str | None
@@ -90,7 +90,7 @@ class Outcome(NamedTuple):
     crashes: tuple[Crash, ...]
 
 
-def draw_actions(profile: Profile, seed: int, minutes: float) -> list[Action]:
+def draw_actions(profile: Profile, seed: int, minutes: float) -> list[PlannedAction]:
     """All that is to happen."""
     if isinstance(profile, Scripted):
         return profile.actions(seed)
@@ -101,7 +101,7 @@ def draw_actions(profile: Profile, seed: int, minutes: float) -> list[Action]:
     at_s = 0.0
     while (at_s := at_s + rng.expovariate(1 / profile.every_s)) < minutes * 60:
         _, name, act = rng.choices(choices, weights)[0]
-        actions.append(Action(at_s, name, act, rng.getrandbits(64)))
+        actions.append(PlannedAction(at_s, name, act, rng.getrandbits(64)))
     return actions
 
 
@@ -156,7 +156,7 @@ class Simulation:
 
     # -- playing --------------------------------------------------------------------------------
 
-    async def play(self, actions: list[Action]) -> None:
+    async def play(self, actions: list[PlannedAction]) -> None:
         """CheckFailed as soon as a check fails."""
         playing = asyncio.ensure_future(self._play(actions))
         await asyncio.wait((playing, self.failed), return_when=asyncio.FIRST_COMPLETED)
@@ -165,7 +165,7 @@ class Simulation:
             raise CheckFailed(self.failed.result())
         playing.result()
 
-    async def _play(self, actions: list[Action]) -> None:
+    async def _play(self, actions: list[PlannedAction]) -> None:
         async with self.cloud.running():
             await self.profile.prepare(self)
             up_s = self.world.loop.time()
@@ -182,7 +182,7 @@ class Simulation:
             except TimeoutError:
                 self.fail(f"not at rest {REST_S:g} s after all faults have stopped")
 
-    async def _do(self, action: Action) -> None:
+    async def _do(self, action: PlannedAction) -> None:
         await action.act(self, random.Random(action.seed))
 
     def heal(self) -> None:
@@ -191,7 +191,7 @@ class Simulation:
         self.cloud.heal()
 
 
-def simulate(profile: Profile, seed: int, *, minutes: float, first: int | None = None) -> Outcome:
+def simulate(profile: Profile, seed: int, *, minutes: float, first: int | None = None) -> SeedOutcome:
     """Play the actions of a seed, or the ``first`` of them."""
     actions = draw_actions(profile, seed, minutes)[:first]
     loop = VirtualLoop()
@@ -213,7 +213,7 @@ def simulate(profile: Profile, seed: int, *, minutes: float, first: int | None =
         loop.close()
     assert simulation is not None
     trace = simulation.world.trace
-    outcome = Outcome(
+    outcome = SeedOutcome(
         failure,
         trace.digest,
         trace.lines,

@@ -2,16 +2,24 @@
 
 from typing import Final
 
-from berth.sim.profiles.claims import Claims
-from berth.sim.profiles.clusters import Clusters
-from berth.sim.profiles.lifecycle import Lifecycle
-from berth.sim.profiles.operators import Operators
-from berth.sim.profiles.overload import Overload
-from berth.sim.profiles.steps import Steps
-from berth.sim.profiles.upgrades import Upgrades
+from berth.sim.profiles.claims import ClaimsProfile
+from berth.sim.profiles.clusters import ClustersProfile
+from berth.sim.profiles.lifecycle import LifecycleProfile
+from berth.sim.profiles.operators import OperatorsProfile
+from berth.sim.profiles.overload import OverloadProfile
+from berth.sim.profiles.steps import StepsProfile
+from berth.sim.profiles.upgrades import UpgradesProfile
 from berth.sim.simulation import Profile
 
 PROFILES: Final[dict[str, Profile]] = {
     profile.name: profile
-    for profile in (Claims(), Clusters(), Lifecycle(), Operators(), Overload(), Steps(), Upgrades())
+    for profile in (
+        ClaimsProfile(),
+        ClustersProfile(),
+        LifecycleProfile(),
+        OperatorsProfile(),
+        OverloadProfile(),
+        StepsProfile(),
+        UpgradesProfile(),
+    )
 }

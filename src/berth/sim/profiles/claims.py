@@ -37,7 +37,7 @@ _RETRY_S: Final = 5.0
 Body = dict[str, Any]
 
 
-class Claims:
+class ClaimsProfile:
     name = "claims"
     every_s = 0.4
     is_ours = False

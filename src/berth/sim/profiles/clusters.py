@@ -46,7 +46,7 @@ _APART: Final = "datanode"
 _LEFT_OUT: Final = ("shelve", "shelveOffload", "unshelve", "forceDelete")
 
 
-class Clusters:
+class ClustersProfile:
     name = "clusters"
     every_s = 10.0
     is_ours = True

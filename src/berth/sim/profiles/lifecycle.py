@@ -28,7 +28,7 @@ _TASK_STATE: Final = "OS-EXT-STS:task_state"
 Body = Callable[[random.Random, Server], Any]
 
 
-class Lifecycle:
+class LifecycleProfile:
     name = "lifecycle"
     every_s = 10.0
     is_ours = True

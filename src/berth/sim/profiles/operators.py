@@ -27,7 +27,7 @@ from berth.sim.nemesis import FAULTS
 from berth.sim.profiles.lifecycle import (
     COMPUTE,
     OPERATIONS,
-    Lifecycle,
+    LifecycleProfile,
     check_disks,
     come_to_rest,
     create,
@@ -47,7 +47,7 @@ Where = tuple[str, str]
 """A host, and what of it an operator has set."""
 
 
-class Operators:
+class OperatorsProfile:
     name = "operators"
     every_s = 6.0
     is_ours = False
@@ -56,7 +56,7 @@ class Operators:
         return SimCloud(seed=seed, cells=2, hosts=10, racks=2, workers=2, deadlines=Deadlines(60, 300, 600))
 
     async def prepare(self, simulation: Simulation) -> None:
-        await Lifecycle().prepare(simulation)
+        await LifecycleProfile().prepare(simulation)
         await simulation.users.must("PUT", f"/resource_classes/{_CLASS}")
         for name in _TRAITS:
             await simulation.users.must("PUT", f"/traits/{name}")

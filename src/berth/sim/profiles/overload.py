@@ -45,7 +45,7 @@ _AMOUNT_MAX: Final = 2_000_000_000
 _OUTCOME: Final = "outcome is unknown"
 
 
-class Overload:
+class OverloadProfile:
     name = "overload"
     every_s = 15.0
     is_ours = False

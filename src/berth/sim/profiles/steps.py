@@ -43,8 +43,8 @@ from berth.sim.coverage import (
 )
 from berth.sim.database import Condition
 from berth.sim.network import Weather
-from berth.sim.profiles.lifecycle import COMPUTE, Lifecycle
-from berth.sim.simulation import Act, Action, Simulation
+from berth.sim.profiles.lifecycle import COMPUTE, LifecycleProfile
+from berth.sim.simulation import Act, PlannedAction, Simulation
 
 AT_ONCE: Final = 60
 """How many crashes one seed plays."""
@@ -109,7 +109,7 @@ def _divide_table() -> list[Sequence[Crash]]:
     return [some[n : n + AT_ONCE] for some in (rest, apart) for n in range(0, len(some), AT_ONCE)]
 
 
-class Steps:
+class StepsProfile:
     name = "steps"
     every_s = 1.0
     is_ours = True
@@ -125,13 +125,13 @@ class Steps:
             resize_in_place=False,
         )
 
-    def actions(self, seed: int) -> list[Action]:
+    def actions(self, seed: int) -> list[PlannedAction]:
         rng = random.Random(f"{seed} actions of {self.name}")
         crashes = list_crashes(seed)
         times = sorted(rng.uniform(0, _WITHIN_S) for _ in crashes)
         is_first_round = seed in list_seeds()
         return [
-            Action(
+            PlannedAction(
                 at_s,
                 str(crash),
                 _Play(crash, None if is_first_round else _choose_second(crash, rng)),
@@ -145,14 +145,14 @@ class Steps:
 
     async def prepare(self, simulation: Simulation) -> None:
         simulation.crashes = Crashes(simulation.cloud)
-        await Lifecycle().prepare(simulation)
+        await LifecycleProfile().prepare(simulation)
         _slow_down(simulation.cloud)
         crashes = [one for one in list_crashes(simulation.world.seed) if one.saga in _ON_DEAD_HOST]
         if crashes:
             await _prepare_dead_host(simulation, crashes)
 
     async def check_at_rest(self, simulation: Simulation) -> None:
-        await Lifecycle().check_at_rest(simulation)
+        await LifecycleProfile().check_at_rest(simulation)
 
 
 def _slow_down(cloud: SimCloud) -> None:

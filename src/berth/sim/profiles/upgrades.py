@@ -45,7 +45,7 @@ from berth.sim.database import Database
 from berth.sim.nemesis import FAULTS
 from berth.sim.profiles.lifecycle import (
     OPERATIONS,
-    Lifecycle,
+    LifecycleProfile,
     check_disks,
     check_doctor,
     come_to_rest,
@@ -82,7 +82,7 @@ _PARTS: Final[dict[str, set[str]]] = {
 _UNKNOWN: Final = {"mood": {"good": [True]}}
 
 
-class Upgrades:
+class UpgradesProfile:
     name = "upgrades"
     every_s = 10.0
     is_ours = True
@@ -99,7 +99,7 @@ class Upgrades:
         )
 
     async def prepare(self, simulation: Simulation) -> None:
-        await Lifecycle().prepare(simulation)
+        await LifecycleProfile().prepare(simulation)
         await _use(simulation, simulation.world.rng("use"))
         await _change_releases(simulation)
 
