@@ -30,7 +30,7 @@ class Upstream:
         )
         with _tolerant(), mock.patch.dict(os.environ, {"OS_PLACEMENT_CONFIG_DIR": str(directory)}):
             from placement import wsgi
-            from webob import WireRequest as WebRequest
+            from webob import Request as WebRequest
 
             # Its own logging would take the place of whoever runs this.
             with mock.patch.object(wsgi, "setup_logging"):

@@ -1,8 +1,8 @@
 """Time, as a value that is passed in: all that is recorded, decided or retried by time is given a ``Clock``.
 
-Two kinds of code read the machine's clock themselves, because no decision and no record depends on it: the
+Three kinds of code read the machine's clock themselves, because no decision and no record depends on it: the
 deadlines of processes and connections (serving, the supervisor and the housekeeper of the command line, log
-output, busy databases), and the Date header of a response.
+output, busy databases), and the Date header of a response, and how fast the simulator was.
 """
 
 import time
