@@ -121,7 +121,8 @@ class Conductor:
         """Start what there is to do, and wait for more."""
         index = await self._engine.read(self._start_runs)
         if index is None:
-            _log.error("another conductor has taken over this cell, stopping")
+            # As after every restart of a cell: the conductor before may live for a moment longer.
+            _log.warning("another conductor has taken over this cell, stopping")
             self._is_replaced = True
             return
         await self._forget()
