@@ -570,7 +570,7 @@ places = [place.id for place in (run.dest,) if place is not None]
         file="clusters/reconciler.py",
         text="return Enact((RecordChanged(cluster, after), *enact.changes), enact.commands",
         instead="return Enact(enact.changes, enact.commands",
-        why="a node is replaced again and again",
+        why="a node is replaced without end",
         profile="clusters",
     ),
     Mutant(

@@ -190,7 +190,7 @@ def _check_chosen(view: View, one: Chosen, ask: CandidatesRequest) -> str | None
             return "it takes a resource class twice, or nothing"
         for name, amount in amounts:
             if amount < 1:
-                return "it takes less than nothing"
+                return f"it takes {amount} of {name}, and must take 1 or more"
             total[name] = total.get(name, 0) + amount
     asked: dict[str, int] = {}
     for group in ask.groups:

@@ -35,7 +35,7 @@ BODY_BYTES_MAX: Final = 256 << 10
 AT_ONCE_S: Final = 0.01
 """There, back, and no wait in between."""
 SERVED_S: Final = 600.0
-"""After so long a client that comes again and again has starved."""
+"""A client that has retried for this long without success has starved."""
 IDLE_S: Final = 60.0
 IDLE_TASKS_MAX: Final = 5
 TASKS_PER_REQUEST: Final = 4
