@@ -28,7 +28,6 @@ from berth.ledger import decide
 from berth.main import Composition, compose
 from berth.model.commands import Enact
 from berth.model.events import AnyRecord, Origin, RecordChanged
-from berth.model.quotas import RESOURCES
 from berth.model.rejections import Rejection
 from berth.model.saga_runs import Agent, Outbox, SagaRun
 from berth.model.servers import Flavor, Image, Migration, Server
@@ -37,6 +36,7 @@ from berth.runtime.clock import Clock, SystemClock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
 from berth.sagas import runner
+from berth.sim.cloud import NO_QUOTAS
 from berth.view import View
 from tests.clocks import FakeClock
 
@@ -60,9 +60,6 @@ class HttpAnswer(NamedTuple):
     def error(self) -> Any:
         [error] = self.json["errors"]
         return error
-
-
-NO_QUOTAS: dict[str, Any] = {f"quota_{name}": -1 for name in RESOURCES if name != "metadata_items"}
 
 
 class ApplicationWorld:

@@ -27,11 +27,11 @@ from berth.model.rejections import (
     ServerStateWrong,
     ServerUnsettled,
 )
-from berth.model.saga_runs import Instance
 from berth.model.servers import Action, Host, Migration, Server
 from berth.sagas.conflicts import held_now, same
 from berth.sagas.saga import find_saga
 from berth.sim.cloud import CloudPart, SimCloud
+from berth.sim.rest import find_wrong_disks
 from berth.view import View
 from tests.lifecycle.stories import BEGINNINGS, MORE, beginning, new_server
 
@@ -182,18 +182,19 @@ async def check_at_rest(cloud: SimCloud) -> None:
     """Nothing is under way and all hosts are up: the allocations balance, and the disks have what the
     allocations say."""
     await cloud.until(lambda view: not any(host.complaints for host in view.records.all(Host)))
-    await cloud.read(_check_books)
-    wrong = await _wrong_disks(cloud)
+    await cloud.read(_check_allocations)
+    wrong = await find_wrong_disks(cloud)
     for _ in range(_LOOKS):
         if not wrong:
             return
         # Hosts say what they have when they next poll.
         await asyncio.sleep(1)
-        wrong = await _wrong_disks(cloud)
-    raise AssertionError(f"the disks are not what the allocations say: {wrong}")
+        wrong = await find_wrong_disks(cloud)
+    told = [f"{sentence}; {await _history(cloud, server)}" for server, sentence in wrong]
+    raise AssertionError(f"the disks are not what the allocations say: {told}")
 
 
-def _check_books(view: View) -> None:
+def _check_allocations(view: View) -> None:
     found = examine(view, 0)
     assert not found, found
     for group in view.groups.records.values():
@@ -222,30 +223,6 @@ def _check_books(view: View) -> None:
                 if held_class == class_id
             )
             assert used == held <= provider.inventories[class_id].capacity, provider.name
-
-
-async def _wrong_disks(cloud: SimCloud) -> list[str]:
-    """Servers on disks where they are not to be, or missing where they are."""
-    expected: dict[str, set[str]] = {name: set() for name in cloud.hosts}
-    names = {part.host.id: name for name, part in cloud.hosts.items()}
-    for reader in cloud.readers.values():
-        for instance in await reader.read(lambda view: list(view.records.all(Instance))):
-            for host in instance.hosts:
-                expected[names[host]].add(instance.id)
-    wrong = [
-        f"{server} is on {name}"
-        for name, host in cloud.hosts.items()
-        for server in host.state.disk.keys() - expected[name]
-    ]
-    running = await cloud.read(
-        lambda view: [s for s in view.records.all(Server) if s.state in ("active", "stopped", "resized")]
-    )
-    wrong += [
-        f"{server.id} ({server.state}) is not on {server.place.name}; {await _history(cloud, server.id)}"
-        for server in running
-        if server.place is not None and server.id not in cloud.hosts[server.place.name].state.disk
-    ]
-    return wrong
 
 
 async def _history(cloud: SimCloud, server: str) -> str:

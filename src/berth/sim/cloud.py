@@ -123,6 +123,11 @@ class CloudPart:
         if not self.is_alive:
             self.start()
 
+    def crash(self) -> None:
+        """Die, and be started again by a supervisor."""
+        self.kill()
+        self.cloud.world.call_later(_RESTART_S, self.revive)
+
     def replace(self) -> None:
         """Start another process beside the one that lives, as a supervisor does that does not reach it. The
         old one is to notice, and to end."""
@@ -314,7 +319,6 @@ class HostPart(CloudPart):
         self.host = host
         self._files = MemoryFiles()
         self.state = AgentState(state_path(_FOLDER, host.name), self._files)
-
         self._survived: Disk | None = None
 
     def stored(self) -> StoredState:
@@ -466,9 +470,13 @@ class SimCloud:
     @property
     def region(self) -> Engine:
         """The engine of a worker that lives; Unavailable if none does."""
+        return self._find_worker()[1]
+
+    def _find_worker(self) -> tuple[Process, Engine]:
         for worker in self.workers:
-            if worker.is_alive and worker.parts is not None:
-                return worker.parts.services.engine
+            engine = worker.find_engine()
+            if worker.process is not None and engine is not None:
+                return worker.process, engine
         raise Unavailable("no worker of the region lives")
 
     async def begin(self, propose: Begin) -> Rejection | None:
@@ -492,11 +500,9 @@ class SimCloud:
 
     async def _ask(self, ask: Callable[[Engine], Awaitable[T]]) -> T:
         """Unavailable, if the worker that is asked dies."""
-        worker = next((one for one in self.workers if one.is_alive and one.parts is not None), None)
-        if worker is None or worker.process is None or worker.parts is None:
-            raise Unavailable("no worker of the region lives")
-        asking = asyncio.ensure_future(ask(worker.parts.services.engine))
-        await asyncio.wait((asking, worker.process.ended), return_when=asyncio.FIRST_COMPLETED)
+        process, engine = self._find_worker()
+        asking = asyncio.ensure_future(ask(engine))
+        await asyncio.wait((asking, process.ended), return_when=asyncio.FIRST_COMPLETED)
         if not asking.done():
             asking.cancel()
             raise Unavailable("the worker has died")

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 Kind = Literal["fail", "repeat", "crash before", "crash after", "lose", "late"]
 KINDS: Final[tuple[Kind, ...]] = ("fail", "repeat", "crash before", "crash after", "lose", "late")
 
-_RESTART_S: Final = 2.0
-
 _AT_AGENT: Final[dict[str, Mishap]] = {"repeat": "sent twice", "lose": "request lost", "late": "request lost"}
 _AT_PLACEMENT: Final[dict[str, Mishap]] = {
     "fail": "refused",
@@ -95,7 +93,7 @@ class StepFaults:
                 continue
             self._runs[run.server] = run
             if not isinstance(task_of(run), Skip) and self._take(run, "crash before"):
-                self._crash(cell)
+                self._cloud.cells[cell].crash()
 
     def _take(self, run: SagaRun, *kinds: Kind) -> StepFault | None:
         """The fault of one of these kinds that is due where a run stands, if one is."""
@@ -108,11 +106,6 @@ class StepFaults:
                 return fault
         return None
 
-    def _crash(self, cell: str) -> None:
-        part = self._cloud.cells[cell]
-        part.kill()
-        self._cloud.world.call_later(_RESTART_S, part.revive)
-
     # -- edges ----------------------------------------------------------------------------------
 
     def _on_call(self, process: Process, name: str, arguments: tuple[Any, ...]) -> Trouble | None:
@@ -123,7 +116,7 @@ class StepFaults:
             if run is None or after is None or after.log == run.log or isinstance(task_of(run), Skip):
                 continue
             if self._take(run, "crash after"):
-                self._crash(process.name)
+                self._cloud.cells[process.name].crash()
                 return "unsent"
         return None
 

@@ -3,6 +3,7 @@
 * Every process has the same view of a journal as one that reads it anew; and what a view derives from its
   facts is what follows from them.
 * A server holds what its flavor says, at the place where it is, and nothing if it is nowhere.
+* Each host has on its disk the servers that it should have, and the doctor finds nothing.
 * A migration holds something only while its server can still go back, and is not under way.
 """
 
@@ -14,9 +15,10 @@ from typing import Final
 from berth.engine import Engine, Unavailable
 from berth.engine.snapshots import start_view
 from berth.model.ids import Index
-from berth.model.servers import Migration, Server
+from berth.model.saga_runs import Instance
+from berth.model.servers import Host, Migration, Server
 from berth.sim.audit import Ledger
-from berth.sim.cloud import CloudPart
+from berth.sim.cloud import CloudPart, SimCloud
 from berth.sim.database import Database
 from berth.sim.simulation import Simulation
 from berth.view import View
@@ -24,6 +26,62 @@ from berth.view.snapshot import dump, load
 
 _LOOK_S: Final = 5.0
 _UNDER_WAY: Final = ("accepted", "migrating")
+
+
+async def come_to_rest(cloud: SimCloud) -> None:
+    """Wait until every host is up, and nothing is under way or waits to be cleaned up."""
+    await cloud.until(lambda view: not len(view.down), patience_s=float("inf"))
+    await cloud.all_at_rest(patience_s=float("inf"))
+    # A host that is back cleans up what was evacuated from it; then its migration is released.
+    await cloud.until(_is_released, patience_s=float("inf"))
+    await cloud.all_at_rest(patience_s=float("inf"))
+    await cloud.until(
+        lambda view: not any(host.complaints for host in view.records.all(Host)), patience_s=float("inf")
+    )
+
+
+def _is_released(view: View) -> bool:
+    return all(migration.status != "done" for migration in view.records.all(Migration))
+
+
+async def check_doctor(simulation: Simulation) -> None:
+    """The doctor finds nothing."""
+    answer = await simulation.users.must("GET", "/berth/v1/doctor")
+    if answer["findings"]:
+        simulation.fail(f"the doctor finds: {answer['findings']}")
+
+
+async def check_disks(simulation: Simulation) -> None:
+    """Each host has the servers that it should have, as soon as it has destroyed its leftovers."""
+    while wrong := await find_wrong_disks(simulation.cloud):
+        simulation.waits_for = "; ".join(sentence for _, sentence in wrong)
+        await asyncio.sleep(_LOOK_S)
+
+
+async def find_wrong_disks(cloud: SimCloud) -> list[tuple[str, str]]:
+    """Servers on disks where they should not be, or missing where they should, each with a sentence."""
+    names = {part.host.id: name for name, part in cloud.hosts.items()}
+    expected: dict[str, set[str]] = {name: set() for name in cloud.hosts}
+    for reader in cloud.readers.values():
+        for instance in await reader.read(lambda view: list(view.records.all(Instance))):
+            for host in instance.hosts:
+                expected[names[host]].add(instance.id)
+    wrong = [
+        (server, f"{server} is on {name}")
+        for name, part in cloud.hosts.items()
+        for server in part.state.disk
+        if server not in expected[name]
+    ]
+    running = await cloud.read(
+        lambda view: [
+            one for one in view.records.all(Server) if one.state in ("active", "stopped", "resized")
+        ]
+    )
+    return wrong + [
+        (server.id, f"{server.id} ({server.state}) is not on {server.place.name}")
+        for server in running
+        if server.place is not None and server.id not in cloud.hosts[server.place.name].state.disk
+    ]
 
 
 async def check_views(simulation: Simulation) -> None:

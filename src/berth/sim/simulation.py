@@ -116,6 +116,8 @@ class Simulation:
         self.witness = Witness(self.cloud, self.runs, self.fail)
         self.ledger.judges.append(self.witness.on_region)
         self.users = Users(self.cloud.client(), self.ledger, self.world.loop.time, self.fail)
+        self.waits_for = ""
+        """What keeps the cloud from being at rest, where a check knows."""
         self.counts: dict[str, int] = {}
         self.crashes: Crashes | None = None
         """Those that the profile aims at single steps."""
@@ -180,7 +182,8 @@ class Simulation:
                 async with asyncio.timeout(REST_S):
                     await self.profile.check_at_rest(self)
             except TimeoutError:
-                self.fail(f"not at rest {REST_S:g} s after all faults have stopped")
+                waits_for = f": {self.waits_for}" if self.waits_for else ""
+                self.fail(f"not at rest {REST_S:g} s after all faults have stopped{waits_for}")
 
     async def _do(self, action: PlannedAction) -> None:
         await action.act(self, random.Random(action.seed))

@@ -38,7 +38,6 @@ class Users:
         self._ledger = ledger
         self._now_s = now_s
         self._fail = fail
-        self.counts: dict[str, int] = {}
         self.asked: list[Callable[[Asked], None]] = []
 
     async def ask(self, method: str, path: str, body: object = None, timeout_s: float = 60) -> Answer | None:
@@ -49,7 +48,6 @@ class Users:
         except Unreachable:
             answer = None
         asked = Asked(method, path, body, from_s, self._now_s(), answer)
-        self._count(asked)
         if answer is not None:
             self._judge(asked, answer)
         for told in self.asked:
@@ -62,10 +60,6 @@ class Users:
         if answer is None or answer.status >= 300:
             raise AssertionError(f"{method} {path}: {answer}")
         return answer.body
-
-    def _count(self, asked: Asked) -> None:
-        outcome = "no answer" if asked.answer is None else f"{asked.answer.status // 100}xx"
-        self.counts[outcome] = self.counts.get(outcome, 0) + 1
 
     def _judge(self, asked: Asked, answer: Answer) -> None:
         about = f"{asked.method} {asked.path}: {answer.status}"

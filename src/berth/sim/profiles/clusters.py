@@ -27,11 +27,9 @@ from berth.sim.nemesis import FAULTS
 from berth.sim.profiles.lifecycle import (
     COMPUTE,
     OPERATIONS,
-    check_disks,
-    check_doctor,
-    come_to_rest,
     prepare_images,
 )
+from berth.sim.rest import check_disks, check_doctor, come_to_rest
 from berth.sim.simulation import Act, Simulation
 
 CLUSTERS: Final = "/berth/v1/clusters"

@@ -8,20 +8,17 @@ from typing import Any, Final
 import httpx
 
 from berth.cell.conductor import Deadlines
-from berth.model.saga_runs import Instance
-from berth.model.servers import Host, Migration, Server
+from berth.model.servers import Migration, Server
 from berth.sim.cloud import REGION, SimCloud
 from berth.sim.nemesis import FAULTS
-from berth.sim.rest import check_holdings, check_views
+from berth.sim.rest import check_disks, check_doctor, check_holdings, check_views, come_to_rest
 from berth.sim.simulation import Act, Simulation
-from berth.view import View
 
 COMPUTE: Final = "/compute/v2.1"
 SERVERS_MAX: Final = 60
 _QUOTA: Final = 16
 _FLAVORS: Final = {"small": (1, 512, 1), "large": (2, 1024, 2)}
 _IMAGE: Final = "cirros"
-_LOOK_S: Final = 5.0
 _VM_STATE: Final = "OS-EXT-STS:vm_state"
 _TASK_STATE: Final = "OS-EXT-STS:task_state"
 
@@ -100,22 +97,6 @@ async def upload(simulation: Simulation, image: str) -> None:
     )
     answer = await cloud.network.exchange(cloud.outside, REGION, request)
     assert answer.status_code == 204, answer.text
-
-
-async def come_to_rest(cloud: SimCloud) -> None:
-    """Wait until every host is up, and nothing is under way or waits to be cleaned up."""
-    await cloud.until(lambda view: not len(view.down), patience_s=float("inf"))
-    await cloud.all_at_rest(patience_s=float("inf"))
-    # A host that is back cleans up what was evacuated from it; then its migration is released.
-    await cloud.until(_is_released, patience_s=float("inf"))
-    await cloud.all_at_rest(patience_s=float("inf"))
-    await cloud.until(
-        lambda view: not any(host.complaints for host in view.records.all(Host)), patience_s=float("inf")
-    )
-
-
-def _is_released(view: View) -> bool:
-    return all(migration.status != "done" for migration in view.records.all(Migration))
 
 
 # -- what users do ------------------------------------------------------------------------------
@@ -251,45 +232,3 @@ OPERATIONS: Final[list[tuple[float, str, Act]]] = [
     *((weight, name, Operation(name, body)) for weight, name, body in _ACTIONS),
 ]
 """What users do to a server that exists."""
-
-
-# -- what must hold at rest ---------------------------------------------------------------------
-
-
-async def check_doctor(simulation: Simulation) -> None:
-    """The doctor finds nothing."""
-    answer = await simulation.users.must("GET", "/berth/v1/doctor")
-    if answer["findings"]:
-        simulation.fail(f"the doctor finds: {answer['findings']}")
-
-
-async def check_disks(simulation: Simulation) -> None:
-    """Each host has the servers that it is to have, as soon as it has destroyed its leftovers."""
-    cloud = simulation.cloud
-    while (wrong := await _wrong_disks(cloud)) and cloud.world.loop.time():
-        simulation.facts["wrong disks"] = wrong
-        await asyncio.sleep(_LOOK_S)
-
-
-async def _wrong_disks(cloud: SimCloud) -> list[str]:
-    names = {part.host.id: name for name, part in cloud.hosts.items()}
-    expected: dict[str, set[str]] = {name: set() for name in cloud.hosts}
-    for reader in cloud.readers.values():
-        for instance in await reader.read(lambda view: list(view.records.all(Instance))):
-            for host in instance.hosts:
-                expected[names[host]].add(instance.id)
-    wrong = [
-        f"{server} is on {name}"
-        for name, part in cloud.hosts.items()
-        for server in part.state.disk.keys() - expected[name]
-    ]
-    running = await cloud.read(
-        lambda view: [
-            one for one in view.records.all(Server) if one.state in ("active", "stopped", "resized")
-        ]
-    )
-    return wrong + [
-        f"{server.id} ({server.state}) is not on {server.place.name}"
-        for server in running
-        if server.place is not None and server.id not in cloud.hosts[server.place.name].state.disk
-    ]

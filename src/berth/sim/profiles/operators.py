@@ -28,10 +28,9 @@ from berth.sim.profiles.lifecycle import (
     COMPUTE,
     OPERATIONS,
     LifecycleProfile,
-    check_disks,
-    come_to_rest,
     create,
 )
+from berth.sim.rest import check_disks, come_to_rest
 from berth.sim.simulation import Act, Simulation
 from berth.view import View
 

@@ -46,11 +46,9 @@ from berth.sim.nemesis import FAULTS
 from berth.sim.profiles.lifecycle import (
     OPERATIONS,
     LifecycleProfile,
-    check_disks,
-    check_doctor,
-    come_to_rest,
     create,
 )
+from berth.sim.rest import check_disks, check_doctor, come_to_rest
 from berth.sim.simulation import Act, Simulation
 from berth.sim.world import Process
 from berth.view import View
