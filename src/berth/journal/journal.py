@@ -64,6 +64,9 @@ T = TypeVar("T")
 
 _READ_BATCHES: Final = 1000
 
+_PREPARE_ATTEMPTS: Final = 20
+"""More than there are processes that start together."""
+
 _PROBE_INDEX: Final = -1
 _PROBE_BYTES: Final = 16 << 10
 """More than a page of any database: there has to be room for it."""
@@ -109,8 +112,17 @@ class Journal:
         self._prune = sa.delete(JOURNAL).where(JOURNAL.c.idx <= sa.bindparam("until"))
 
     def prepare(self) -> None:
-        """Create the tables in an empty database; refuse one that a newer program has written."""
-        self._do(create_tables, writes=True)
+        """Create the tables in an empty database; refuse one that a newer program has written.
+
+        Processes that start together all do this. Galera lets one of two win, also where they agree, and the
+        other looks again at what is left to do."""
+        for attempt in range(1, _PREPARE_ATTEMPTS + 1):
+            try:
+                self._do(create_tables, writes=True)
+                break
+            except Conflict:
+                if attempt == _PREPARE_ATTEMPTS:
+                    raise
         self._dialect.prepared()
 
     def missing(self) -> str | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import sqlalchemy as sa
 
 import berth
 from berth.journal import (
@@ -22,6 +23,7 @@ from berth.journal import (
     SqliteAddress,
     open_journal,
 )
+from berth.journal.sqlite import sqlite_dialect
 from berth.model.events import (
     AggregatesChanged,
     Batch,
@@ -346,3 +348,20 @@ def test_no_row_is_written_behind_another_row_than_the_one_it_follows(
     short.close()
     with contextlib.closing(open_journal(SqliteAddress(tmp_path / "short.db"), shared=False)) as again:
         assert [one.id for one in again.read(START)] == ["batch-1", "batch-2", "other"]
+
+
+def test_a_process_that_loses_a_race_to_create_the_tables_looks_again(path: Path) -> None:
+    """On Galera the one that loses is told of a deadlock, though both wrote the same."""
+    dialect = sqlite_dialect(path, shared=True, creates=True)
+    deadlocks = iter((True, True, False))
+
+    def lose(connection: object, cursor: object, statement: str, *rest: object) -> None:
+        if statement.startswith("INSERT INTO journal_schema") and next(deadlocks):
+            raise sqlite3.OperationalError("deadlock")
+
+    sa.event.listen(dialect.engine, "before_cursor_execute", lose)
+    journal = Journal(msgspec.structs.replace(dialect, meaning=lambda error: Conflict))
+    journal.prepare()
+    journal.check()
+    journal.close()
+    assert next(deadlocks, None) is None
