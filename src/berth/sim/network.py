@@ -13,7 +13,7 @@ What goes wrong is drawn from ``Weather``. On a fine day nothing does but small 
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, get_args
 from urllib.parse import unquote
 
 import httpx
@@ -22,25 +22,11 @@ from berth.client import Client
 from berth.sim.world import Process, World
 
 Application = Callable[..., Coroutine[Any, Any, None]]
-Mishap = Literal[
-    "request lost",
-    "answer lost",
-    "request cut",
-    "answer cut",
-    "sent twice",
-    "delayed",
-    "refused",
-    "changed",
-]
+Chance = Literal["request lost", "answer lost", "request cut", "answer cut", "sent twice", "delayed"]
+Mishap = Chance | Literal["refused", "changed"]
 Edge = Literal["before", "after"]
-MISHAPS: Final[tuple[Mishap, ...]] = (
-    "request lost",
-    "answer lost",
-    "request cut",
-    "answer cut",
-    "sent twice",
-    "delayed",
-)
+MISHAPS: Final[tuple[Chance, ...]] = get_args(Chance)
+"""What happens to messages by chance; the others are asked for by name."""
 
 
 _DIED: Final = "connection reset: the server died"
