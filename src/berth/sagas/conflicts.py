@@ -106,13 +106,14 @@ def differs(now: Held, last: Held, *, is_released: bool = False) -> bool:
 def describe_difference(now: Held, last: Held) -> str:
     """What differs, by resource class, in words."""
     more, less = (
-        ", ".join(f"{name} {n}" for name, n in sorted(_by_class(part).items()))
+        ", ".join(f"{name} {n}" for name, n in sorted(count_classes(part).items()))
         for part in (minus(now, last), minus(last, now))
     )
     return "; ".join(words for words in (more and f"added: {more}", less and f"missing: {less}") if words)
 
 
-def _by_class(held: Held) -> dict[str, int]:
+def count_classes(held: Held) -> dict[str, int]:
+    """How much is held of each class, on all providers together."""
     total: dict[str, int] = {}
     for _, amounts in held:
         for name, n in amounts:

@@ -23,6 +23,7 @@ from berth.model.commands import (
 )
 from berth.model.ids import ConsumerId, ProviderId
 from berth.model.placement import Wanted
+from berth.sagas.reshape import propose_reshape
 from berth.view import ConsumerRecord, ProviderRecord, View
 
 KEYED_SINCE: Final = 12
@@ -184,4 +185,7 @@ async def reshape(call: PlacementCall) -> Answer:
     call.limit_claims(claims, sum(len(new.inventories) for new in inventories))
     claimed = (provider for claim in claims for provider, _ in claim.wanted)
     call.limit_providers((*body.inventories, *claimed))
-    return await call.carry_out(Reshape(inventories, claims), Attempt.RESHAPE, no_content)
+    command = Reshape(inventories, claims)
+    return await call.carry_out(
+        lambda view, now_s: propose_reshape(view, command), Attempt.RESHAPE, no_content
+    )

@@ -18,7 +18,8 @@ from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import Attempt, placement_problem
 from berth.api.placement.query import Query
 from berth.api.placement.wire import VersionedBody
-from berth.model.commands import Claim, Command
+from berth.engine import Proposal
+from berth.model.commands import Claim
 from berth.model.ids import Index, ProviderId
 from berth.model.rejections import ProviderNotFound, Rejection
 from berth.view import ProviderRecord, View
@@ -91,11 +92,11 @@ class PlacementCall(Call):
             raise
 
     async def carry_out(
-        self, command: Command, attempt: Attempt, answer: Callable[[View, bool], Response], **context: str
+        self, proposal: Proposal, attempt: Attempt, answer: Callable[[View, bool], Response], **context: str
     ) -> Answer:
-        """Carry a command out and answer from the view right after it, or say why it was refused."""
+        """Carry a proposal out and answer from the view right after it, or say why it was refused."""
         size = len(self.request.body)
-        outcome = await self.services.engine.submit(command, self.cause(), answer, size)
+        outcome = await self.services.engine.submit(proposal, self.cause(), answer, size)
         if isinstance(outcome, Rejection):
             return placement_problem(outcome, attempt, **context)
         return outcome

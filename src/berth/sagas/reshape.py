@@ -1,0 +1,81 @@
+"""Reshapes: inventories and the allocations on them move to other providers of a host, and the records of the
+servers follow in the same change.
+
+A reshape is no conflict as long as a consumer holds as much of every class as before: its record then says
+where, and no policy has to decide. Whatever else a reshape changes is another client's change like any other
+(``conflicts``), and so is a reshape of a server that is busy: the run of its saga says what it holds.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from berth.model.commands import Claim, Command, Enact, Reshape
+from berth.model.events import RecordChanged
+from berth.model.servers import Held, Migration, Server
+from berth.sagas.conflicts import count_classes, generation_of, held_now, minus, overlap, plus, same
+from berth.view import View
+
+
+def propose_reshape(view: View, command: Reshape) -> Command:
+    """The reshape, with the records of the servers and migrations that it moves."""
+    changes = tuple(change for claim in command.claims for change in _follow(view, claim))
+    return Enact(changes, (command,)) if changes else command
+
+
+def _follow(view: View, claim: Claim) -> Iterator[RecordChanged]:
+    record = view.records.get(Server, claim.consumer) or view.records.get(Migration, claim.consumer)
+    if record is None or _is_busy(view, record):
+        return
+    before, after = held_now(view, claim.consumer), claim.wanted
+    if not same(before, record.held) or same(before, after):
+        return
+    if count_classes(before) != count_classes(after):
+        return
+    generation = generation_of(view, claim.consumer)
+    assert generation is not None, "it holds something"
+    # Parts of what a migration holds may be what the server uses still.
+    everything = plus((after, record.shared)) if isinstance(record, Migration) else after
+    [kept] = _find_again((record.kept,), everything)
+    needs = _find_again(tuple(need.held for need in record.needs), everything)
+    followed = msgspec.structs.replace(
+        record,
+        held=after,
+        kept=kept,
+        needs=tuple(
+            msgspec.structs.replace(need, held=held) for need, held in zip(record.needs, needs, strict=True)
+        ),
+        generation=generation + 1,
+    )
+    yield RecordChanged(record, followed)
+
+
+def _is_busy(view: View, record: Server | Migration) -> bool:
+    server = view.records.get(Server, record.server) if isinstance(record, Migration) else record
+    return server is not None and server.run is not None
+
+
+def _find_again(parts: tuple[Held, ...], after: Held) -> list[Held]:
+    """Where parts of what was held are now: where they were if that is still held, else on the first provider
+    that has all of it left. What was on one provider and is on several now is taken from wherever it is."""
+    free = after
+    found = []
+    for part in parts:
+        here: list[Held] = []
+        for provider, amounts in part:
+            places: list[Held] = [((other, amounts),) for other in (provider, *(id for id, _ in free))]
+            whole = next((place for place in places if same(overlap(place, free), place)), None)
+            here.append(whole if whole is not None else _gather(dict(amounts), free))
+            free = minus(free, here[-1])
+        found.append(plus(here))
+    return found
+
+
+def _gather(amounts: dict[str, int], free: Held) -> Held:
+    """Amounts, taken from whichever providers have them."""
+    gathered = []
+    for provider, available in free:
+        taken = {name: min(n, amounts.get(name, 0)) for name, n in available}
+        amounts = {name: n - taken.get(name, 0) for name, n in amounts.items()}
+        gathered.append((provider, tuple((name, n) for name, n in taken.items() if n)))
+    return tuple(part for part in gathered if part[1])

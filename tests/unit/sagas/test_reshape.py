@@ -1,0 +1,163 @@
+"""A reshape moves what servers hold to other providers, and is no conflict: their records follow."""
+
+import pytest
+
+from berth.doctor.findings import examine
+from berth.model import commands as c
+from berth.model.ids import ConsumerId, ProviderId
+from berth.model.placement import Inventory
+from berth.model.rejections import ServerChangedByOthers
+from berth.model.servers import Need
+from berth.sagas.conflicts import ConflictRules, as_dict
+from berth.sagas.needs import set_need
+from berth.sagas.reshape import propose_reshape
+from tests.unit.sagas.regions import BANDWIDTH, Region, S, host_id, nic_id
+
+pytestmark = pytest.mark.fast
+
+
+def cell_id(number: int, cell: int) -> ProviderId:
+    return ProviderId(f"40000000-0000-4000-8{cell:03}-{number:012}")
+
+
+def reshape(region: Region, number: int, claims: dict[str, dict[str, dict[str, int]]]) -> None:
+    """The processors and the memory of a host go to two NUMA cells below it; ``claims`` say what goes with
+    them."""
+    view, host = region.view, host_id(number)
+    for cell in (0, 1):
+        region.do(c.CreateProvider(cell_id(number, cell), f"host-{number}-numa{cell}", host))
+    inventories = {host: {"DISK_GB": Inventory(100)}}
+    for cell in (0, 1):
+        inventories[cell_id(number, cell)] = {"VCPU": Inventory(8), "MEMORY_MB": Inventory(2048)}
+    region.do(
+        propose_reshape(
+            view,
+            c.Reshape(
+                tuple(
+                    c.NewInventories(id, view.providers[id].stamp.generation, new)
+                    for id, new in inventories.items()
+                ),
+                tuple(
+                    c.Claim(
+                        ConsumerId(consumer),
+                        tuple((ProviderId(id), tuple(amounts.items())) for id, amounts in wanted.items()),
+                        "project",
+                        "user",
+                        view.consumers[ConsumerId(consumer)].consumer.generation,
+                        "INSTANCE",
+                    )
+                    for consumer, wanted in claims.items()
+                ),
+            ),
+        )
+    )
+
+
+def split(region: Region, consumer: str, number: int, cell: int) -> dict[str, dict[str, int]]:
+    """What a consumer holds, with the processors and memory of a host in one of its cells."""
+    held = region.held(consumer)
+    root = held.pop(host_id(number))
+    moved = {name: root.pop(name) for name in ("VCPU", "MEMORY_MB")}
+    return {**held, **({host_id(number): root} if root else {}), cell_id(number, cell): moved}
+
+
+def number_of(region: Region, id: str = S) -> int:
+    place = region.server(id).place
+    assert place is not None
+    return int(place.name.removeprefix("host-"))
+
+
+def test_a_server_can_be_moved_after_a_reshape_as_if_nothing_had_been() -> None:
+    region = Region()
+    region.run("create", S)
+    number = number_of(region)
+    reshape(region, number, {S: split(region, S, number, 1)})
+    server = region.server(S)
+    assert as_dict(server.held) == region.held(S) == split_of(number, 1)
+    assert server.generation == region.view.consumers[ConsumerId(S)].consumer.generation
+    assert examine(region.view, region.now_s) == ()
+    region.run("resize", S)
+    region.run("confirm", S)
+    assert examine(region.view, region.now_s) == ()
+
+
+def split_of(number: int, cell: int) -> dict[str, dict[str, int]]:
+    return {host_id(number): {"DISK_GB": 5}, cell_id(number, cell): {"VCPU": 2, "MEMORY_MB": 512}}
+
+
+def test_a_migration_that_waits_for_its_confirmation_follows_too() -> None:
+    region = Region()
+    region.run("create", S)
+    source = number_of(region)
+    region.run("resize", S)
+    migration = region.migration(S)
+    reshape(region, source, {migration.id: split(region, migration.id, source, 0)})
+    assert as_dict(region.migration(S).held) == region.held(migration.id)
+    region.run("revert", S)
+    assert region.held(S) == {
+        host_id(source): {"DISK_GB": 5},
+        cell_id(source, 0): {"VCPU": 2, "MEMORY_MB": 512},
+    }
+    assert examine(region.view, region.now_s) == ()
+
+
+def test_needs_are_found_again_where_they_went() -> None:
+    region = Region()
+    region.run("create", S)
+    number = number_of(region)
+    for name in ("here", "there"):
+        need = Need(name, {BANDWIDTH: 100})
+        rules = ConflictRules("fail")
+        assert region.tries(lambda view, now_s: set_need(view, now_s, rules, S, need)) is None  # noqa: B023
+    claims = split(region, S, number, 0)
+    other = ProviderId("50000000-0000-4000-8000-000000000009")
+    region.do(c.CreateProvider(other, "another-nic", host_id(number)))
+    region.do(c.SetInventories(other, None, {BANDWIDTH: Inventory(100)}))
+    claims[nic_id(number)] = {BANDWIDTH: 100}
+    claims[other] = {BANDWIDTH: 100}
+    reshape(region, number, {S: claims})
+    assert {need.name: as_dict(need.held) for need in region.server(S).needs} == {
+        "here": {nic_id(number): {BANDWIDTH: 100}},
+        "there": {other: {BANDWIDTH: 100}},
+    }
+    region.run("migrate", S)
+    assert examine(region.view, region.now_s) == ()
+
+
+def test_what_others_had_added_is_still_known_as_theirs() -> None:
+    region = Region()
+    region.run("create", S)
+    held = {**region.held(S), nic_id(number_of(region)): {BANDWIDTH: 100}}
+    region.claim(S, *((ProviderId(id), tuple(amounts.items())) for id, amounts in held.items()))
+    region.run("live_migrate", S, policy="merge")
+    number = number_of(region)
+    kept = {nic_id(number): {BANDWIDTH: 100}}
+    assert as_dict(region.server(S).kept) == kept
+    reshape(region, number, {S: split(region, S, number, 0)})
+    assert as_dict(region.server(S).kept) == kept
+    region.run("live_migrate", S)
+    assert bandwidth_of(region) == 100
+
+
+def bandwidth_of(region: Region) -> int:
+    return sum(amounts.get(BANDWIDTH, 0) for amounts in region.held(S).values())
+
+
+def test_a_reshape_that_gives_less_is_another_clients_change() -> None:
+    region = Region()
+    region.run("create", S)
+    number = number_of(region)
+    less = split(region, S, number, 0)
+    less[cell_id(number, 0)]["VCPU"] = 1
+    reshape(region, number, {S: less})
+    assert isinstance(region.begin("migrate", S), ServerChangedByOthers)
+
+
+def test_a_busy_server_keeps_what_its_run_says() -> None:
+    region = Region()
+    region.run("create", S)
+    number = number_of(region)
+    before = region.server(S).held
+    assert region.begin("stop", S) is None
+    reshape(region, number, {S: split(region, S, number, 0)})
+    assert region.server(S).held == before
