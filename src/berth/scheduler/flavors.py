@@ -12,6 +12,7 @@ line to its log and leave it out.
 | ``group_policy`` | none, isolate | whether suffixed groups may share a provider |
 | ``same_subtree``, ``same_subtree1`` | suffixes, with commas | whose providers are in one subtree |
 | ``aggregate_instance_extra_specs:KEY`` | text | what an aggregate of the host must say |
+| ``berth:disk`` | local, pool | where the disk is: on the host itself, or in a pool that it can use |
 
 An image's ``trait:NAME = required`` joins the unsuffixed group; what else it says of its host is for filters.
 
@@ -25,10 +26,12 @@ from typing import Final
 
 import msgspec
 
-from berth.model.placement import AMOUNT_MAX
+from berth.model.placement import AMOUNT_MAX, SHARES_VIA_AGGREGATE
 from berth.model.rejections import SpecInvalid
 from berth.model.scheduling import UNSUFFIXED, CandidatesRequest, RequestGroup
 from berth.scheduler.spec_table import (
+    DISK_KEY,
+    DISK_PLACES,
     METADATA_SCOPE,
     read_properties,
     suffixes_in,
@@ -45,6 +48,9 @@ _NAME: Final = re.compile(r"[A-Z][A-Z0-9_]{0,254}")
 _DIGITS: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
 _GROUP_POLICY: Final = "group_policy"
 _SAME_SUBTREE: Final = "same_subtree"
+_DISK: Final = "DISK_GB"
+_DISK_SUFFIX: Final = "_disk"
+"""The group of a disk that is to be on the host, or in a pool."""
 
 
 class FlavorSize(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,6 +109,7 @@ def read_flavor(
         _read_extra_specs(groups, flavor.extra_specs),
         _read_image(groups[UNSUFFIXED], image_properties),
         _add_sizes(groups, flavor, root_disk),
+        _place_disk(groups, flavor.extra_specs.get(DISK_KEY)),
     ):
         if wrong is not None:
             return wrong
@@ -196,9 +203,28 @@ def _add_sizes(groups: dict[str, _Group], flavor: FlavorSize, root_disk: bool) -
     if disk_gb > AMOUNT_MAX:
         return SpecInvalid("disk_gb", str(disk_gb), f"{AMOUNT_MAX} at most, with ephemeral and swap disks")
     named = {name for group in groups.values() for name in group.resources}
-    sizes = {"VCPU": flavor.vcpus, "MEMORY_MB": flavor.memory_mb, "DISK_GB": disk_gb}
+    sizes = {"VCPU": flavor.vcpus, "MEMORY_MB": flavor.memory_mb, _DISK: disk_gb}
     resources = groups[UNSUFFIXED].resources
     groups[UNSUFFIXED].resources = {n: s for n, s in sizes.items() if n not in named} | resources
+    return None
+
+
+def _place_disk(groups: dict[str, _Group], place: str | None) -> SpecInvalid | None:
+    """Ask for the disk in a group of its own, of a provider that shares, or of one that does not."""
+    if place is None:
+        return None
+    if place not in DISK_PLACES:
+        return SpecInvalid(DISK_KEY, place, " or ".join(DISK_PLACES))
+    asking = [suffix for suffix, group in groups.items() if suffix != UNSUFFIXED and _DISK in group.resources]
+    if asking or _DISK_SUFFIX in groups:
+        suffix = asking[0] if asking else _DISK_SUFFIX
+        say = f"trait{suffix}:{SHARES_VIA_AGGREGATE}"
+        return SpecInvalid(DISK_KEY, place, f"left out beside the group {suffix}: say {say} there")
+    amount = groups[UNSUFFIXED].resources.pop(_DISK, 0)
+    if amount:
+        group = groups[_DISK_SUFFIX] = _Group()
+        group.resources[_DISK] = amount
+        (group.required if place == "pool" else group.forbidden)[SHARES_VIA_AGGREGATE] = None
     return None
 
 

@@ -26,6 +26,8 @@ from berth.scheduler.hosts import wrong_comparison
 
 VALUE_LENGTH_MAX: Final = 255
 METADATA_SCOPE: Final = "aggregate_instance_extra_specs:"
+DISK_KEY: Final = "berth:disk"
+DISK_PLACES: Final = ("local", "pool")
 _INTEGER_MAX: Final = 2**63 - 1
 _SHOWN_MAX: Final = 100
 
@@ -161,6 +163,11 @@ EXTRA_SPECS: Final = (
         SpecValues(
             "a text, or a comparison such as >= 5 or <or> a <or> b", lambda text: not wrong_comparison(text)
         ),
+    ),
+    _used(
+        DISK_KEY,
+        "where the disk is: on the host itself (`local`), or in a pool that the host can use (`pool`)",
+        _one_of(*DISK_PLACES),
     ),
     _passed(_number(0), "share of CPU time", "quota:cpu_shares", "quota:cpu_period"),
     _passed(_number(-_INTEGER_MAX), "limit of CPU time; negative for none", "quota:cpu_quota"),
@@ -426,8 +433,8 @@ _PARTS: Final = {
 """The variable parts of keys."""
 
 _OWN_NAMESPACES: Final = re.compile(
-    "(hw|hw_rng|hw_video|os|quota|accel|pci_passthrough|capabilities|vmware|aggregate_instance_extra_specs"
-    "|resources.*|trait.*|same_subtree.*):.*",
+    "(berth|hw|hw_rng|hw_video|os|quota|accel|pci_passthrough|capabilities|vmware"
+    "|aggregate_instance_extra_specs|resources.*|trait.*|same_subtree.*):.*",
     re.DOTALL,
 )
 _OWN_PREFIXES: Final = ("hw_", "img_", "os_", "trait:", "traits_")
@@ -455,7 +462,7 @@ _PROPERTY_INDEX: Final = _Index(IMAGE_PROPERTIES)
 
 
 def extra_spec(key: str) -> SpecRow | None:
-    """The row of an extra spec; None if the key belongs to no namespace of Nova."""
+    """The row of an extra spec; None if the key belongs to no namespace of Nova or Berth."""
     return _SPEC_INDEX.row(key)
 
 

@@ -303,6 +303,67 @@ def test_a_resize_that_stays_on_its_host(end: str, to: int, meanwhile: int) -> N
     assert examine(region.view, region.now_s) == ()
 
 
+# -- local or pool ------------------------------------------------------------------------------
+
+
+def placed(place: str, disk_gb: int = 40) -> Flavor:
+    specs, name = {"berth:disk": place}, f"{place}-{disk_gb}"
+    return Flavor(id=name, name=name, vcpus=1, memory_mb=512, disk_gb=disk_gb, extra_specs=specs)
+
+
+def with_both(hosts: int = 2) -> Region:
+    """Hosts with a disk of their own, all of them with one pool."""
+    region = Region(hosts=hosts, disk_gb=100)
+    region.add_pool(1, range(1, hosts + 1), DISK_GB=100)
+    return region
+
+
+def held_disk(region: Region, id: str = S) -> dict[str, int]:
+    """The disk that a server holds, by "pool" or "local"."""
+    return {
+        "pool" if provider == POOL else "local": amounts["DISK_GB"]
+        for provider, amounts in region.held(id).items()
+        if "DISK_GB" in amounts
+    }
+
+
+@pytest.mark.parametrize("name", MOVES)
+@pytest.mark.parametrize("place", ["local", "pool"])
+def test_a_flavor_says_local_or_pool(place: str, name: str) -> None:
+    region = with_both()
+    region.run("create", S, flavor=placed(place))
+    assert held_disk(region) == {place: 40}
+    assert begin_move(region, name, **({"flavor": placed(place, 50)} if name == "resize" else {})) is None
+    region.carry_out()
+    assert held_disk(region) == {place: 50 if name == "resize" else 40}
+    assert used(region) == (0 if place == "local" else 50 if name == "resize" else 40)
+    assert examine(region.view, region.now_s) == ()
+
+
+@pytest.mark.parametrize("end", ["confirm", "revert"])
+@pytest.mark.parametrize(("before", "after"), [("local", "pool"), ("pool", "local")])
+def test_a_resize_from_local_to_pool_holds_both_until_it_is_settled(
+    before: str, after: str, end: str
+) -> None:
+    region = with_both()
+    region.run("create", S, flavor=placed(before))
+    region.run("resize", S, flavor=placed(after, 30))
+    assert used(region) == (40 if before == "pool" else 30)
+    assert held_disk(region) == {after: 30}
+    region.run(end, S)
+    assert held_disk(region) == ({after: 30} if end == "confirm" else {before: 40})
+    assert used(region) == held_disk(region).get("pool", 0)
+    assert examine(region.view, region.now_s) == ()
+
+
+def test_neither_takes_what_the_other_has() -> None:
+    region = Region(hosts=1, disk_gb=0)
+    region.add_pool(1, [1], DISK_GB=100)
+    assert isinstance(region.begin("create", S, flavor=placed("local")), NoFit)
+    region = Region(hosts=1, disk_gb=100)
+    assert isinstance(region.begin("create", S, flavor=placed("pool")), NoFit)
+
+
 # -- random operations against a naive oracle ---------------------------------------------------
 
 SERVERS: Final = ("a", "b", "c")

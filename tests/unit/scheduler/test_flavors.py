@@ -166,3 +166,32 @@ def test_what_cannot_be_asked_for_is_refused() -> None:
 def test_numbers_of_specs_and_groups_are_bounded() -> None:
     assert wrong({f"hw:{n}": "x" for n in range(1001)}).key == "extra_specs"
     assert wrong({f"resources{n}:VCPU": "1" for n in range(200)}).accepted == "100 groups at most"
+
+
+@pytest.mark.parametrize("place", ["local", "pool"])
+def test_a_disk_is_on_the_host_or_in_a_pool(place: str) -> None:
+    ask = asked({"berth:disk": place}).ask
+    assert resources(ask) == {"": {"VCPU": 2, "MEMORY_MB": 4096}, "_disk": {"DISK_GB": 20}}
+    disk = ask.groups[-1]
+    shares = "MISC_SHARES_VIA_AGGREGATE"
+    assert (disk.required, disk.forbidden) == (
+        (((shares,),), frozenset()) if place == "pool" else ((), frozenset((shares,)))
+    )
+
+
+def test_an_amount_of_disk_that_the_flavor_names_is_placed_too() -> None:
+    assert resources(asked({"berth:disk": "pool", "resources:DISK_GB": "7"}).ask)["_disk"] == {"DISK_GB": 7}
+    assert "_disk" not in resources(asked({"berth:disk": "pool", "resources:DISK_GB": "0"}).ask)
+
+
+@pytest.mark.parametrize(
+    "specs", [{"resources1:DISK_GB": "5"}, {"resources_disk:VGPU": "1"}, {"berth:disk": "shared"}]
+)
+def test_a_disk_that_cannot_be_placed_is_refused(specs: dict[str, str]) -> None:
+    assert wrong({"berth:disk": "pool", **specs}).key == "berth:disk"
+
+
+def test_other_keys_of_ours_are_refused() -> None:
+    refused = check_flavor(FlavorSize(vcpus=1, memory_mb=1, extra_specs={"berth:disc": "pool"}))
+    assert isinstance(refused, SpecInvalid)
+    assert refused.key == "berth:disc"
