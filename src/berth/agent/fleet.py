@@ -14,13 +14,22 @@ number of hosts that are alike (``simulated_fleet``), or is described in a TOML 
     [[host.children]]               # providers below it, which may have children too
     name = "gpu0"
     inventories = { VGPU = 4 }
+    [[host.children]]
+    name = "numa0"
+    inventories = { PCPU = 4 }
+    units = { PCPU = ["0", "1", "32", "33"] }       # optional
+    siblings = [["0", "32"], ["1", "33"]]           # which of them are threads of one core
+
+Classes that are handed out piece by piece (PCPU, SRIOV_NET_VF, VGPU, PGPU, CUSTOM_PCI_...) have units. Where
+none are given they are made up: the same ones each time, cpus with two threads to a core.
 
 A file is checked as a whole before any of it is used. A refusal names the file, the entry, and what is
 allowed.
 """
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -28,13 +37,22 @@ import msgspec
 from msgspec import Meta
 
 from berth.agent.state import HOST_NAME
-from berth.cell.protocol import PROVIDERS_MAX, Register, ReportedInventory, ReportedProvider
+from berth.cell.protocol import (
+    PROVIDERS_MAX,
+    UNITS_MAX,
+    Register,
+    ReportedInventory,
+    ReportedProvider,
+    Units,
+    explain_wrong_units,
+)
 from berth.model.placement import STANDARD_CLASSES, STANDARD_TRAITS, is_custom_name
 
 HOSTS_MAX: Final = 100_000
 CHILDREN_MAX: Final = 100
 GPU_EVERY: Final = 4
 GPUS_PER_HOST: Final = 2
+THREADS_PER_CORE: Final = 2
 
 _NAMESPACE: Final = uuid.UUID("a1f0c3f2-94a4-4a53-8c0e-3c1c1c9d6f25")
 _UUID_LENGTH: Final = 36
@@ -60,6 +78,8 @@ class SimProvider(_Entry, frozen=True, kw_only=True):
     name: Name
     inventories: dict[str, SimInventory] = {}
     traits: tuple[str, ...] = ()
+    units: dict[str, Units] = {}
+    siblings: tuple[Units, ...] = ()
     children: "Annotated[tuple[SimProvider, ...], Meta(max_length=CHILDREN_MAX)]" = ()
 
 
@@ -70,6 +90,8 @@ class SimHost(_Entry, frozen=True, kw_only=True):
     name: Name
     inventories: dict[str, SimInventory] = {}
     traits: tuple[str, ...] = ()
+    units: dict[str, Units] = {}
+    siblings: tuple[Units, ...] = ()
     children: Annotated[tuple[SimProvider, ...], Meta(max_length=CHILDREN_MAX)] = ()
     aggregates: Annotated[tuple[str, ...], Meta(max_length=100)] = ()
     cell: str | None = None
@@ -96,8 +118,9 @@ def aggregate_id(name: str) -> str:
 
 def providers(host: SimHost) -> Iterator[ReportedProvider]:
     """The host's tree: itself first, parents before their children."""
-    yield _make_provider(host, host.name, None)
-    yield from _list_below(host.children, host.name)
+    units = _MadeUpUnits(host)
+    yield _make_provider(host, host.name, None, units)
+    yield from _list_below(host.children, host.name, units)
 
 
 def register(host: SimHost, driver: str) -> Register:
@@ -144,21 +167,81 @@ def _make_host(prefix: str, number: int, cell: str | None) -> SimHost:
     )
 
 
-def _list_below(children: tuple[SimProvider, ...], parent: str) -> Iterator[ReportedProvider]:
+def _list_below(
+    children: tuple[SimProvider, ...], parent: str, units: "_MadeUpUnits"
+) -> Iterator[ReportedProvider]:
     for child in children:
         name = f"{parent}-{child.name}"
-        yield _make_provider(child, name, parent)
-        yield from _list_below(child.children, name)
+        yield _make_provider(child, name, parent, units)
+        yield from _list_below(child.children, name, units)
 
 
-def _make_provider(given: SimHost | SimProvider, name: str, parent: str | None) -> ReportedProvider:
+def _make_provider(
+    given: SimHost | SimProvider, name: str, parent: str | None, made_up: "_MadeUpUnits"
+) -> ReportedProvider:
+    units = made_up.complete(given, name)
+    siblings = given.siblings
+    if "PCPU" in units and "PCPU" not in given.units:
+        cpus = units["PCPU"]
+        siblings = tuple(
+            cpus[first : first + THREADS_PER_CORE] for first in range(0, len(cpus), THREADS_PER_CORE)
+        )
     return ReportedProvider(
         id=provider_id(name),
         name=name,
         parent=None if parent is None else provider_id(parent),
         inventories={kind: inventory.on_the_wire() for kind, inventory in given.inventories.items()},
         traits=given.traits,
+        units=units,
+        siblings=siblings,
     )
+
+
+class _MadeUpUnits:
+    """The units of a host's providers, made up in their order where none are given. No two have one name."""
+
+    def __init__(self, host: SimHost) -> None:
+        self._taken = set(_list_units(host))
+        self._cpus, self._addresses = count(), count()
+
+    def complete(self, given: SimHost | SimProvider, name: str) -> dict[str, tuple[str, ...]]:
+        """The units of a provider: those that are given, and those that it needs besides."""
+        units = dict(given.units)
+        for kind, inventory in given.inventories.items():
+            make = self._find_maker(kind, name)
+            is_counted = inventory.allocation_ratio != 1 or inventory.total > UNITS_MAX
+            if make is not None and kind not in units and not is_counted:
+                units[kind] = tuple(self._make_new(make) for _ in range(inventory.total))
+        return units
+
+    def _make_new(self, make: Callable[[], str]) -> str:
+        while (unit := make()) in self._taken:
+            pass
+        self._taken.add(unit)
+        return unit
+
+    def _find_maker(self, kind: str, provider: str) -> Callable[[], str] | None:
+        """What makes up names for units of a class; None for a class without units."""
+        if kind == "PCPU":
+            return lambda: str(next(self._cpus))
+        if kind in ("SRIOV_NET_VF", "PGPU") or kind.startswith("CUSTOM_PCI_"):
+            return lambda: _format_address(next(self._addresses))
+        if kind == "VGPU":
+            numbers = count()
+            return lambda: str(uuid.uuid5(_NAMESPACE, f"{provider} {kind} {next(numbers)}"))
+        return None
+
+
+def _list_units(given: SimHost | SimProvider) -> Iterator[str]:
+    for names in given.units.values():
+        yield from names
+    for child in given.children:
+        yield from _list_units(child)
+
+
+def _format_address(number: int) -> str:
+    """A PCI address: domain, bus, device and function."""
+    return f"{number >> 16:04x}:{number >> 8 & 255:02x}:{number >> 3 & 31:02x}.{number & 7}"
 
 
 # -- the fleet file ------------------------------------------------------------------------------
@@ -260,6 +343,9 @@ def _check_tree(host: SimHost, where: str) -> Iterator[str]:
             raise FleetError(f"{where}: the name {provider.name} has more than {_NAME_LENGTH_MAX} letters")
         yield provider.name
     _check_words(host, where)
+    wrong = explain_wrong_units(tree)
+    if wrong is not None:
+        raise FleetError(f"{where}: {wrong}")
 
 
 def _check_words(given: SimHost | SimProvider, where: str) -> None:

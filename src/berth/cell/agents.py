@@ -156,6 +156,8 @@ def _merge(before: OwnedProvider | None, reported: OwnedProvider) -> OwnedProvid
         before,
         inventories={**reported.inventories, **before.inventories},
         traits=tuple(sorted({*before.traits, *reported.traits})),
+        units={**before.units, **reported.units},
+        siblings=reported.siblings,
     )
 
 

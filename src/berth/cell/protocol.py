@@ -20,8 +20,15 @@ reader does not know are skipped, so each side may be newer than the other:
 
     version 1   fields that are not known were refused: nothing newer may be sent to it
     version 2   credentials; ``PollAnswer.must_register``
+    version 3   units: ``ReportedProvider.units``, ``ReportedProvider.siblings``, ``AgentCommand.units``
+
+**Units.** A resource class may be handed out piece by piece: each of its units has a name, which is unique on
+its host, and of such a class there are as many as there are names. PCPU has the numbers of cpus;
+SRIOV_NET_VF, PGPU and CUSTOM_PCI_* have PCI addresses; VGPU has uuids of mediated devices. Of all other
+classes only the amount counts.
 """
 
+from collections.abc import Iterable
 from typing import Annotated, Final
 
 import msgspec
@@ -30,9 +37,11 @@ from msgspec import Meta
 from berth.model.placement import AMOUNT_MAX, RATIO_MAX, Inventory
 from berth.model.saga_runs import Spec
 
-VERSION: Final = 2
+VERSION: Final = 3
 WITH_CREDENTIALS: Final = 2
 """From this version on agents send a credential, and can be asked to register again."""
+WITH_UNITS: Final = 3
+"""From this version on agents know units."""
 
 REGISTER: Final = "/agent/v1/register"
 POLL: Final = "/agent/v1/poll"
@@ -46,6 +55,7 @@ SERVERS_MAX: Final = 10_000
 PROVIDERS_MAX: Final = 1_000
 INVENTORIES_MAX: Final = 2_000
 TRAITS_MAX: Final = 5_000
+UNITS_MAX: Final = 10_000
 """Limits of all providers of a host together."""
 WAIT_SECONDS_MAX: Final = 60
 
@@ -54,6 +64,8 @@ Secret = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{32,128}\\Z")]
 _Name = Annotated[str, Meta(min_length=1, max_length=200)]
 _Symbol = Annotated[str, Meta(pattern="^[A-Z][A-Z0-9_]{0,254}\\Z")]
 """The name of a trait or a resource class."""
+Unit = Annotated[str, Meta(pattern="^[0-9A-Za-z][0-9A-Za-z:._-]{0,63}\\Z")]
+Units = Annotated[tuple[Unit, ...], Meta(min_length=1, max_length=UNITS_MAX)]
 _Amount = Annotated[int, Meta(ge=1, le=AMOUNT_MAX)]
 _CommandId = Annotated[str, Meta(max_length=500)]
 _Servers = Annotated[tuple[Uuid, ...], Meta(max_length=SERVERS_MAX)]
@@ -87,13 +99,44 @@ class ReportedInventory(_Message, frozen=True, kw_only=True):
 
 
 class ReportedProvider(_Message, frozen=True, kw_only=True):
-    """A provider of the host's tree."""
+    """A provider of the host's tree. ``units``: the names of the units of those classes that have any.
+    ``siblings``: the PCPU units that are threads of one core, core by core; a cpu that is in none has a core
+    of its own."""
 
     id: Uuid
     name: _Name
     parent: Uuid | None = None
     inventories: Annotated[dict[_Symbol, ReportedInventory], Meta(max_length=INVENTORIES_MAX)] = {}
     traits: Annotated[tuple[_Symbol, ...], Meta(max_length=TRAITS_MAX)] = ()
+    units: Annotated[dict[_Symbol, Units], Meta(max_length=INVENTORIES_MAX)] = {}
+    siblings: Annotated[tuple[Units, ...], Meta(max_length=UNITS_MAX)] = ()
+
+
+def explain_wrong_units(providers: Iterable[ReportedProvider]) -> str | None:
+    """Why the units of a host's providers cannot be; None if they can."""
+    seen: dict[str, str] = {}
+    for provider in providers:
+        for kind, names in provider.units.items():
+            inventory = provider.inventories.get(kind)
+            if inventory is None:
+                return f"the provider {provider.name} has units of {kind} and no inventory of it"
+            if inventory.total != len(names) or inventory.allocation_ratio != 1:
+                return (
+                    f"the provider {provider.name} has {len(names)} units of {kind}: its total must be "
+                    "the same, and its allocation ratio 1"
+                )
+            for name in names:
+                if name in seen:
+                    return f"the unit {name} is there twice: in {seen[name]} and in {provider.name}"
+                seen[name] = provider.name
+            if len(seen) > UNITS_MAX:
+                return f"there are more than {UNITS_MAX} units"
+        threads = [name for core in provider.siblings for name in core]
+        if len(set(threads)) < len(threads):
+            return f"the provider {provider.name} has a cpu twice among the siblings"
+        if strangers := set(threads).difference(provider.units.get("PCPU", ())):
+            return f"the provider {provider.name} has the sibling {min(strangers)}, which is no unit of PCPU"
+    return None
 
 
 class Register(_Message, frozen=True, kw_only=True):
@@ -126,6 +169,9 @@ class Register(_Message, frozen=True, kw_only=True):
         traits = sum(len(provider.traits) for provider in self.providers)
         if traits > TRAITS_MAX:
             raise ValueError(f"{traits} traits are more than {TRAITS_MAX}")
+        wrong = explain_wrong_units(self.providers)
+        if wrong is not None:
+            raise ValueError(wrong)
 
 
 class Registered(
@@ -157,6 +203,10 @@ class AgentCommand(_Message, frozen=True, kw_only=True):
     """Whether the server is to run afterwards."""
     to_host: str | None = None
     """The destination of a live migration."""
+    units: dict[str, dict[str, tuple[str, ...]]] = {}
+    """The units that the server has on this host: by provider and class."""
+    counts: dict[str, dict[str, int]] = {}
+    """What it has of the classes without units, in the same way: memory, pages, shared cpus."""
 
 
 class Leftover(_Message, frozen=True, kw_only=True):

@@ -55,7 +55,13 @@ def read_owned(host: Register) -> tuple[OwnedProvider, ...]:
 def _read_owned_provider(provider: ReportedProvider) -> OwnedProvider:
     inventories = {name: inventory.in_full() for name, inventory in provider.inventories.items()}
     traits = set(provider.traits) - {SHARES_VIA_AGGREGATE}
-    return OwnedProvider(provider.id, inventories, tuple(sorted(traits)))
+    return OwnedProvider(
+        provider.id,
+        inventories,
+        tuple(sorted(traits)),
+        units=provider.units,
+        siblings=provider.siblings,
+    )
 
 
 class HostTreeWriter:
@@ -267,7 +273,12 @@ class _Writing:
         withheld = await self._write_inventories(provider, said, before)
         await self._write_traits(provider, said, before)
         left = {kind: before.inventories[kind] for kind in withheld}
-        return OwnedProvider(provider.id, {**said.inventories, **left}, said.traits, withheld)
+        return msgspec.structs.replace(
+            said,
+            inventories={**said.inventories, **left},
+            withheld=withheld,
+            units={**said.units, **{kind: before.units[kind] for kind in withheld if kind in before.units}},
+        )
 
     async def _create_names(self, provider: ReportedProvider) -> None:
         """A name that cannot be created is refused where it is used."""

@@ -159,14 +159,17 @@ class Agent(Record, frozen=True, kw_only=True, tag="agent"):
     """What could not be applied of its agent's report, and why."""
 
 
-class OwnedProvider(msgspec.Struct, frozen=True):
+class OwnedProvider(msgspec.Struct, frozen=True, omit_defaults=True):
     """What an agent reported of a provider. ``withheld``: classes that are gone from the host and in use; all
-    of them is reserved, and this is how much was reserved before."""
+    of them is reserved, and this is how much was reserved before. ``units``: the names of the units of those
+    classes that have any; ``siblings``: cpus of PCPU that are threads of one core, core by core."""
 
     id: str
     inventories: dict[str, Inventory] = {}
     traits: tuple[str, ...] = ()
     withheld: dict[str, int] = {}
+    units: dict[str, tuple[str, ...]] = {}
+    siblings: tuple[tuple[str, ...], ...] = ()
 
 
 class HostTree(Record, frozen=True, kw_only=True, tag="host_tree"):
