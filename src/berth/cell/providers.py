@@ -13,6 +13,10 @@ an agent may put its host into: it knows what they mean (``AGENT_CELL_HEADER``).
 **What is gone** from the host is deleted if it is not in use. If it is in use, all of it is reserved, so that
 nothing new fits on it, until it is released or comes back; a device that is in use in its old shape gets no
 new classes meanwhile.
+
+**Another shape.** What has gone to other providers of the host while it was in use is moved there in one
+reshape, with the allocations on it (``shape``). If a server is busy, or would have no room, nothing of the
+tree is changed, and a complaint says which server it is.
 """
 
 import asyncio
@@ -22,6 +26,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from berth.cell import shape
 from berth.cell.placement import ClaimRefused, PlacementUnavailable
 from berth.cell.protocol import Register, ReportedProvider
 from berth.client import Answer, Client, Unreachable
@@ -46,6 +51,8 @@ class WrittenTree(NamedTuple):
 
 Note = Callable[[OwnedProvider], Awaitable[object]]
 """Records in the journal what is withheld of a provider, before it is."""
+FindUnits = Callable[[str], shape.AssignedUnits]
+"""The units that a consumer has on the host."""
 
 
 def read_owned(host: Register) -> tuple[OwnedProvider, ...]:
@@ -106,9 +113,15 @@ class HostTreeWriter:
             return "The host is not in the aggregate of its cell any more."
         return None
 
-    async def write(self, host: Register, before: tuple[OwnedProvider, ...], note: Note) -> WrittenTree:
+    async def write(
+        self,
+        host: Register,
+        before: tuple[OwnedProvider, ...],
+        note: Note,
+        find_units: FindUnits = lambda consumer: {},
+    ) -> WrittenTree:
         """Make the tree what the agent reports, as far as possible. ``before``: what the agent owns."""
-        writing = _Writing(self._placement, host, self._aggregate, before, note)
+        writing = _Writing(self._placement, host, self._aggregate, before, note, find_units)
         providers = None
         try:
             async with asyncio.timeout(_LONGEST_S):
@@ -131,12 +144,14 @@ class _Writing:
         cell_aggregate: str,
         before: tuple[OwnedProvider, ...],
         note: Note,
+        find_units: FindUnits,
     ) -> None:
         self._placement = placement
         self._host = host
         self._cell_aggregate = cell_aggregate
         self._before = {provider.id: provider for provider in before}
         self._note = note
+        self._find_units = find_units
         self._rows: dict[str, dict[str, Any]] = {}
         """The host's tree as it was in Placement."""
         self._inside: set[str] = set()
@@ -158,6 +173,8 @@ class _Writing:
         rows = await self._placement.list_providers(f"in_tree={self._host.host}")
         self._rows = {row["uuid"]: row for row in rows if row["root_provider_uuid"] == self._host.host}
         self._inside = set(self._rows)
+        if not await self._reshape():
+            return tuple(self._before.values())
         # What is gone comes first: another provider may have its name now.
         gone = await self._remove_gone()
         return (*await self._write(), *gone)
@@ -183,6 +200,8 @@ class _Writing:
             self.complain(f"{provider.name}: its parent {provider.parent} is not a part of this host.")
             return row is not None
         body = {"name": provider.name, "parent_provider_uuid": provider.parent}
+        if row is None and provider.id in self._inside:
+            return True
         if row is None:
             made = await self._placement.ask("POST", "/resource_providers", {"uuid": provider.id, **body})
             if made.status != 200:
@@ -262,6 +281,126 @@ class _Writing:
         if found.keys() - provider.withheld.keys():
             await self._note(msgspec.structs.replace(provider, withheld=provider.withheld | found))
         return found
+
+    # -- another shape --------------------------------------------------------------------------
+
+    async def _reshape(self) -> bool:
+        """Move what is in use and has gone to other providers of the host. False: it cannot be done now, and
+        nothing else may be written either."""
+        now = read_owned(self._host)
+        gone = shape.find_gone((one for id, one in self._before.items() if id in self._rows), now)
+        if not gone:
+            return True
+        for _ in range(_ATTEMPTS):
+            move = shape.Move(gone, await self._find_fresh(now, gone))
+            holders = await self._find_holders(move)
+            if not holders:
+                return True
+            claims = self._place_again(move, holders, now)
+            if claims is None or not await self._place_fresh(move):
+                return False
+            answer = await self._placement.ask(
+                "POST",
+                "/reshaper",
+                {"inventories": await self._format_shape(move), "allocations": claims},
+            )
+            if answer.status == 204:
+                return True
+            if answer.status != 409 or answer.code != "placement.concurrent_update":
+                self.complain(f"the host's new shape cannot be written: {answer.detail}")
+                return False
+        raise PlacementUnavailable(
+            f"Placement write contention at /reshaper: gave up after {_ATTEMPTS} tries"
+        )
+
+    async def _find_fresh(
+        self, now: tuple[OwnedProvider, ...], gone: dict[str, set[str]]
+    ) -> dict[str, dict[str, Inventory]]:
+        """The reported providers of which Placement does not have a class that has gone there. A ratio that
+        an operator has set goes with its class."""
+        ratios: dict[str, float] = {}
+        for id, kinds in gone.items():
+            there, _ = await self._read_inventories(id)
+            for kind in kinds & there.keys():
+                if there[kind]["allocation_ratio"] != self._before[id].inventories[kind].allocation_ratio:
+                    ratios[kind] = there[kind]["allocation_ratio"]
+        fresh: dict[str, dict[str, Inventory]] = {}
+        for provider in now:
+            reported = provider.inventories.keys() & set().union(*gone.values())
+            if reported:
+                there, _ = await self._read_inventories(provider.id)
+                for kind in reported - there.keys():
+                    inventory = provider.inventories[kind]
+                    ratio = ratios.get(kind, inventory.allocation_ratio)
+                    fresh.setdefault(kind, {})[provider.id] = msgspec.structs.replace(
+                        inventory, allocation_ratio=ratio
+                    )
+        return fresh
+
+    async def _find_holders(self, move: shape.Move) -> list[shape.Holder]:
+        """The consumers of what has gone elsewhere, in the order of their ids."""
+        consumers: set[str] = set()
+        for id, kinds in move.gone.items():
+            answer = await self._placement.ask("GET", f"/resource_providers/{id}/allocations")
+            found = answer.body["allocations"] if answer.status == 200 else {}
+            moved = kinds & move.fresh.keys()
+            consumers.update(name for name, held in found.items() if moved & held["resources"].keys())
+        holders = []
+        for consumer in sorted(consumers):
+            answer = await self._placement.ask("GET", f"/allocations/{consumer}")
+            if answer.status == 200 and answer.body["allocations"]:
+                holders.append(shape.Holder(consumer, answer.body))
+        return holders
+
+    def _place_again(
+        self, move: shape.Move, holders: list[shape.Holder], now: tuple[OwnedProvider, ...]
+    ) -> dict[str, Any] | None:
+        """The claims of all holders in the new shape; None if one of them has no room there."""
+        homes = shape.NewHomes(move, now)
+        claims = {}
+        for holder in holders:
+            placed = homes.place(holder, self._find_units(holder.consumer))
+            if isinstance(placed, shape.Stranded):
+                self.complain(
+                    f"the host's new shape has no room for {placed.amount} of {placed.kind} of "
+                    f"{placed.consumer}: nothing was changed. Move it to another host."
+                )
+                return None
+            claims[holder.consumer] = holder.with_amounts(placed)
+        return claims
+
+    async def _place_fresh(self, move: shape.Move) -> bool:
+        """Create the providers of a new shape, with what is above them. They have nothing yet."""
+        wanted = {id for providers in move.fresh.values() for id in providers}
+        for provider in reversed(self._host.providers):
+            if provider.id in wanted and provider.parent is not None:
+                wanted.add(provider.parent)
+        for provider in self._host.providers:
+            if provider.id in wanted:
+                if not await self._place(provider):
+                    return False
+                await self._create_names(provider)
+        return True
+
+    async def _format_shape(self, move: shape.Move) -> dict[str, Any]:
+        """The inventories of all providers that a move concerns."""
+        formatted: dict[str, Any] = {}
+        for id in {*move.gone, *(id for providers in move.fresh.values() for id in providers)}:
+            there, generation = await self._read_inventories(id)
+            moved = move.gone.get(id, set()) & move.fresh.keys()
+            wanted = {kind: one for kind, one in there.items() if kind not in moved}
+            for kind, providers in move.fresh.items():
+                if id in providers:
+                    wanted[kind] = _format_inventory(providers[id])
+            formatted[id] = {"resource_provider_generation": generation, "inventories": wanted}
+        return formatted
+
+    async def _read_inventories(self, provider: str) -> tuple[dict[str, Any], int]:
+        """What Placement has of a provider, and its generation; of one that it does not know, nothing."""
+        answer = await self._placement.ask("GET", f"/resource_providers/{provider}/inventories")
+        if answer.status != 200:
+            return {}, 0
+        return answer.body["inventories"], answer.body["resource_provider_generation"]
 
     # -- what a provider has --------------------------------------------------------------------
 
@@ -397,6 +536,10 @@ def _merge_inventory(
     return wanted
 
 
+def _give_up(path: str) -> PlacementUnavailable:
+    return PlacementUnavailable(f"Placement write contention at {path}: gave up after {_ATTEMPTS} tries")
+
+
 def _reserve_all(inventory: dict[str, Any]) -> dict[str, Any]:
     """The inventory with all of it reserved."""
     return {**inventory, "reserved": inventory["total"]}
@@ -442,7 +585,7 @@ class _Placement:
                 return None
             if answer.status != 409 or answer.code != "placement.concurrent_update":
                 return answer.detail
-        raise PlacementUnavailable(f"Placement write contention at {path}: gave up after {_ATTEMPTS} tries")
+        raise _give_up(path)
 
     async def ask(self, method: str, path: str, body: object = None) -> Answer:
         try:

@@ -3,7 +3,8 @@ servers follow in the same change.
 
 A reshape is no conflict as long as a consumer holds as much of every class as before: its record then says
 where, and no policy has to decide. Whatever else a reshape changes is another client's change like any other
-(``conflicts``), and so is a reshape of a server that is busy: the run of its saga says what it holds.
+(``conflicts``), and so is a reshape of a server that is busy: the run of its saga says what it holds. A cell,
+which reshapes a host because its agent reports another shape, is refused then, and tries again later.
 """
 
 from collections.abc import Iterator
@@ -12,20 +13,26 @@ import msgspec
 
 from berth.model.commands import Claim, Command, Enact, Reshape
 from berth.model.events import RecordChanged
+from berth.model.rejections import ServerBusy
 from berth.model.servers import Held, Migration, Server
 from berth.sagas.conflicts import count_classes, generation_of, held_now, minus, overlap, plus, same
 from berth.view import View
 
 
-def propose_reshape(view: View, command: Reshape) -> Command:
+def propose_reshape(view: View, command: Reshape, *, by_cell: bool = False) -> Command | ServerBusy:
     """The reshape, with the records of the servers and migrations that it moves."""
+    if by_cell:
+        for claim in command.claims:
+            server = _find_busy(view, claim.consumer)
+            if server is not None:
+                return ServerBusy(server.id, "reshape the allocations", server.task or "busy")
     changes = tuple(change for claim in command.claims for change in _follow(view, claim))
     return Enact(changes, (command,)) if changes else command
 
 
 def _follow(view: View, claim: Claim) -> Iterator[RecordChanged]:
-    record = view.records.get(Server, claim.consumer) or view.records.get(Migration, claim.consumer)
-    if record is None or _is_busy(view, record):
+    record = _find_record(view, claim.consumer)
+    if record is None or _find_busy(view, claim.consumer) is not None:
         return
     before, after = held_now(view, claim.consumer), claim.wanted
     if not same(before, record.held) or same(before, after):
@@ -50,9 +57,15 @@ def _follow(view: View, claim: Claim) -> Iterator[RecordChanged]:
     yield RecordChanged(record, followed)
 
 
-def _is_busy(view: View, record: Server | Migration) -> bool:
+def _find_record(view: View, consumer: str) -> Server | Migration | None:
+    return view.records.get(Server, consumer) or view.records.get(Migration, consumer)
+
+
+def _find_busy(view: View, consumer: str) -> Server | None:
+    """The server that a consumer is, or is a migration of, if a run is under way for it."""
+    record = _find_record(view, consumer)
     server = view.records.get(Server, record.server) if isinstance(record, Migration) else record
-    return server is not None and server.run is not None
+    return None if server is None or server.run is None else server
 
 
 def _find_again(parts: tuple[Held, ...], after: Held) -> list[Held]:

@@ -6,7 +6,7 @@ from berth.doctor.findings import examine
 from berth.model import commands as c
 from berth.model.ids import ConsumerId, ProviderId
 from berth.model.placement import Inventory
-from berth.model.rejections import ServerChangedByOthers
+from berth.model.rejections import Rejection, ServerBusy, ServerChangedByOthers
 from berth.model.servers import Need
 from berth.sagas.conflicts import ConflictRules, as_dict
 from berth.sagas.needs import set_need
@@ -20,37 +20,33 @@ def cell_id(number: int, cell: int) -> ProviderId:
     return ProviderId(f"40000000-0000-4000-8{cell:03}-{number:012}")
 
 
-def reshape(region: Region, number: int, claims: dict[str, dict[str, dict[str, int]]]) -> None:
+def reshape(
+    region: Region, number: int, claims: dict[str, dict[str, dict[str, int]]], *, by_cell: bool = False
+) -> Rejection | None:
     """The processors and the memory of a host go to two NUMA cells below it; ``claims`` say what goes with
     them."""
     view, host = region.view, host_id(number)
-    for cell in (0, 1):
-        region.do(c.CreateProvider(cell_id(number, cell), f"host-{number}-numa{cell}", host))
     inventories = {host: {"DISK_GB": Inventory(100)}}
     for cell in (0, 1):
+        region.do(c.CreateProvider(cell_id(number, cell), f"host-{number}-numa{cell}", host))
         inventories[cell_id(number, cell)] = {"VCPU": Inventory(8), "MEMORY_MB": Inventory(2048)}
-    region.do(
-        propose_reshape(
-            view,
-            c.Reshape(
-                tuple(
-                    c.NewInventories(id, view.providers[id].stamp.generation, new)
-                    for id, new in inventories.items()
-                ),
-                tuple(
-                    c.Claim(
-                        ConsumerId(consumer),
-                        tuple((ProviderId(id), tuple(amounts.items())) for id, amounts in wanted.items()),
-                        "project",
-                        "user",
-                        view.consumers[ConsumerId(consumer)].consumer.generation,
-                        "INSTANCE",
-                    )
-                    for consumer, wanted in claims.items()
-                ),
-            ),
-        )
+    command = c.Reshape(
+        tuple(
+            c.NewInventories(id, view.providers[id].stamp.generation, new) for id, new in inventories.items()
+        ),
+        tuple(
+            c.Claim(
+                ConsumerId(consumer),
+                tuple((ProviderId(id), tuple(amounts.items())) for id, amounts in wanted.items()),
+                "project",
+                "user",
+                view.consumers[ConsumerId(consumer)].consumer.generation,
+                "INSTANCE",
+            )
+            for consumer, wanted in claims.items()
+        ),
     )
+    return region.tries(lambda view, now_s: propose_reshape(view, command, by_cell=by_cell))
 
 
 def split(region: Region, consumer: str, number: int, cell: int) -> dict[str, dict[str, int]]:
@@ -71,7 +67,7 @@ def test_a_server_can_be_moved_after_a_reshape_as_if_nothing_had_been() -> None:
     region = Region()
     region.run("create", S)
     number = number_of(region)
-    reshape(region, number, {S: split(region, S, number, 1)})
+    assert reshape(region, number, {S: split(region, S, number, 1)}) is None
     server = region.server(S)
     assert as_dict(server.held) == region.held(S) == split_of(number, 1)
     assert server.generation == region.view.consumers[ConsumerId(S)].consumer.generation
@@ -91,7 +87,7 @@ def test_a_migration_that_waits_for_its_confirmation_follows_too() -> None:
     source = number_of(region)
     region.run("resize", S)
     migration = region.migration(S)
-    reshape(region, source, {migration.id: split(region, migration.id, source, 0)})
+    assert reshape(region, source, {migration.id: split(region, migration.id, source, 0)}) is None
     assert as_dict(region.migration(S).held) == region.held(migration.id)
     region.run("revert", S)
     assert region.held(S) == {
@@ -115,7 +111,7 @@ def test_needs_are_found_again_where_they_went() -> None:
     region.do(c.SetInventories(other, None, {BANDWIDTH: Inventory(100)}))
     claims[nic_id(number)] = {BANDWIDTH: 100}
     claims[other] = {BANDWIDTH: 100}
-    reshape(region, number, {S: claims})
+    assert reshape(region, number, {S: claims}) is None
     assert {need.name: as_dict(need.held) for need in region.server(S).needs} == {
         "here": {nic_id(number): {BANDWIDTH: 100}},
         "there": {other: {BANDWIDTH: 100}},
@@ -133,7 +129,7 @@ def test_what_others_had_added_is_still_known_as_theirs() -> None:
     number = number_of(region)
     kept = {nic_id(number): {BANDWIDTH: 100}}
     assert as_dict(region.server(S).kept) == kept
-    reshape(region, number, {S: split(region, S, number, 0)})
+    assert reshape(region, number, {S: split(region, S, number, 0)}) is None
     assert as_dict(region.server(S).kept) == kept
     region.run("live_migrate", S)
     assert bandwidth_of(region) == 100
@@ -149,7 +145,7 @@ def test_a_reshape_that_gives_less_is_another_clients_change() -> None:
     number = number_of(region)
     less = split(region, S, number, 0)
     less[cell_id(number, 0)]["VCPU"] = 1
-    reshape(region, number, {S: less})
+    assert reshape(region, number, {S: less}) is None
     assert isinstance(region.begin("migrate", S), ServerChangedByOthers)
 
 
@@ -159,5 +155,27 @@ def test_a_busy_server_keeps_what_its_run_says() -> None:
     number = number_of(region)
     before = region.server(S).held
     assert region.begin("stop", S) is None
-    reshape(region, number, {S: split(region, S, number, 0)})
+    assert reshape(region, number, {S: split(region, S, number, 0)}) is None
     assert region.server(S).held == before
+
+
+def test_a_cell_waits_until_a_server_is_not_busy() -> None:
+    region = Region()
+    region.run("create", S)
+    number = number_of(region)
+    before = region.held(S)
+    assert region.begin("stop", S) is None
+    refused = reshape(region, number, {S: split(region, S, number, 0)}, by_cell=True)
+    assert refused == ServerBusy(S, "reshape the allocations", "powering-off")
+    assert region.held(S) == before
+
+
+def test_a_cell_waits_until_the_server_of_a_migration_is_not_busy() -> None:
+    region = Region()
+    region.run("create", S)
+    source = number_of(region)
+    region.run("resize", S)
+    migration = region.migration(S).id
+    assert region.begin("revert", S) is None
+    refused = reshape(region, source, {migration: split(region, migration, source, 0)}, by_cell=True)
+    assert isinstance(refused, ServerBusy)

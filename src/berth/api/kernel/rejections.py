@@ -618,6 +618,8 @@ ROWS: Final[dict[type[Rejection], Row]] = {
         nova=Wording(404, "Metadata item {r.key} was not found."),
     ),
     r.ServerBusy: Row(
+        says="Cannot {r.asked} of server {r.id} while it is {r.task}: retry when it has finished.",
+        placement=Wording(409, code=codes.CONFLICT),
         berth=Wording(
             409,
             "Cannot {r.asked} of server {r.id} while it is {r.task}: retry when it has finished.",

@@ -22,7 +22,7 @@ from berth.model.commands import (
     Reshape,
 )
 from berth.model.ids import ConsumerId, ProviderId
-from berth.model.placement import Wanted
+from berth.model.placement import AGENT_CELL_HEADER, Wanted
 from berth.sagas.reshape import propose_reshape
 from berth.view import ConsumerRecord, ProviderRecord, View
 
@@ -186,6 +186,7 @@ async def reshape(call: PlacementCall) -> Answer:
     claimed = (provider for claim in claims for provider, _ in claim.wanted)
     call.limit_providers((*body.inventories, *claimed))
     command = Reshape(inventories, claims)
+    by_cell = AGENT_CELL_HEADER in call.request.headers
     return await call.carry_out(
-        lambda view, now_s: propose_reshape(view, command), Attempt.RESHAPE, no_content
+        lambda view, now_s: propose_reshape(view, command, by_cell=by_cell), Attempt.RESHAPE, no_content
     )

@@ -1,0 +1,149 @@
+"""A host's shape changes while servers are on it: what they hold goes with it in one step, or nothing changes
+and a complaint says why."""
+
+import asyncio
+from typing import Any, Final
+
+from berth.agent.drivers.behaviour import Rule, SimBehaviour
+from berth.agent.fleet import SimInventory, SimProvider, provider_id
+from berth.doctor.findings import examine
+from berth.model.ids import ConsumerId
+from berth.model.servers import Flavor, Server
+from berth.sagas import create
+from berth.sagas.conflicts import as_dict, held_now
+from tests.lifecycle.chaos import check_at_rest
+from tests.lifecycle.stories import beginning, done, new_server
+from tests.lifecycle.test_hosts import ID, NAME, PATIENCE_S, Operator, running
+
+CELLS: Final = [provider_id(f"{NAME}-numa{number}") for number in (0, 1)]
+DISK: Final = {"DISK_GB": SimInventory(total=2000)}
+
+
+def numa_cell(number: int, vcpus: int = 16, memory_mb: int = 65_536) -> SimProvider:
+    return SimProvider(
+        name=f"numa{number}",
+        inventories={
+            "VCPU": SimInventory(total=vcpus),
+            "MEMORY_MB": SimInventory(total=memory_mb),
+        },
+        traits=("HW_NUMA_ROOT",),
+    )
+
+
+async def create_here(operator: Operator, **fields: Any) -> Server:
+    server = new_server(operator.cloud, **fields)
+    await begin_here(operator, server)
+    found = await operator.cloud.at_rest(server.id)
+    assert found is not None
+    assert found.fault is None
+    return found
+
+
+async def begin_here(operator: Operator, server: Server) -> None:
+    context = operator.cloud.context()
+    refused = await operator.cloud.begin(
+        lambda view, now_s: create.propose(view, now_s, context, (server,), 1, host=NAME)
+    )
+    assert refused is None
+
+
+async def until_reshaped(operator: Operator) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while "VCPU" in await operator.inventories(ID):
+            await asyncio.sleep(0.5)
+
+
+async def held(operator: Operator, server: Server) -> dict[str, dict[str, int]]:
+    """What a server holds; its record says the same."""
+    record = await operator.cloud.server(server.id)
+    assert record is not None
+    found = await operator.cloud.read(lambda view: as_dict(held_now(view, server.id)))
+    generation = await operator.cloud.read(
+        lambda view: view.consumers[ConsumerId(server.id)].consumer.generation
+    )
+    assert (as_dict(record.held), record.generation) == (found, generation)
+    return found
+
+
+async def test_servers_follow_when_numa_is_enabled() -> None:
+    async with running() as operator:
+        servers = [await create_here(operator) for _ in range(3)]
+        moved = await create_here(operator)
+        await done(operator.cloud, "resize", moved)
+        await operator.restart(numa_cell(0, vcpus=2), numa_cell(1), inventories=DISK)
+        await until_reshaped(operator)
+        await operator.is_up_for_a_while()
+        assert await operator.complaints() == []
+        homes = [await held(operator, server) for server in servers]
+        small = {"VCPU": 1, "MEMORY_MB": 512}
+        assert [one[ID] for one in homes] == [{"DISK_GB": 1}] * 3
+        cells = [cell for one in homes for cell in CELLS if one.get(cell) == small]
+        assert len(cells) == 3, "each has its processors and its memory in one cell"
+        assert await operator.cloud.read(lambda view: examine(view, 10**10)) == ()
+        await done(operator.cloud, "revert", moved)
+        for server in servers:
+            await done(operator.cloud, "live_migrate", server)
+        await check_at_rest(operator.cloud)
+
+
+async def test_a_server_that_fits_into_no_single_cell_is_split() -> None:
+    async with running() as operator:
+        wide = await create_here(
+            operator, flavor=Flavor(id="wide", name="wide", vcpus=24, memory_mb=1024, disk_gb=1)
+        )
+        await operator.restart(numa_cell(0), numa_cell(1), inventories=DISK)
+        await until_reshaped(operator)
+        found = await held(operator, wide)
+        assert [found[cell]["VCPU"] for cell in CELLS] == [16, 8]
+        assert sum(found[cell].get("MEMORY_MB", 0) for cell in CELLS) == 1024
+        await check_at_rest(operator.cloud)
+
+
+async def test_nothing_changes_if_one_would_have_no_room() -> None:
+    async with running() as operator:
+        servers = [await create_here(operator) for _ in range(3)]
+        before = [await held(operator, server) for server in servers]
+        await operator.restart(numa_cell(0, vcpus=1), numa_cell(1, vcpus=1), inventories=DISK)
+        (complaint,) = await operator.until_complaints("no room for 1 of VCPU of")
+        stranded = [server for server in servers if server.id in complaint]
+        assert len(stranded) == 1
+        assert [await held(operator, server) for server in servers] == before
+        assert "VCPU" in await operator.inventories(ID)
+        assert not await operator.is_there(CELLS[0])
+        await operator.is_up_for_a_while()
+        # It is moved away, and the others follow.
+        await done(operator.cloud, "live_migrate", stranded[0])
+        await operator.until_complaints()
+        await until_reshaped(operator)
+        await check_at_rest(operator.cloud)
+
+
+async def test_a_busy_server_puts_it_off() -> None:
+    async with running() as operator:
+        cloud = operator.cloud
+        server = await create_here(operator)
+        before = await held(operator, server)
+        cloud.behaviours.replace(SimBehaviour(rules=(Rule(outcome="late", verb="stop", seconds=40),)))
+        assert await cloud.begin(beginning(cloud, "stop", server)) is None
+        await operator.restart(numa_cell(0), numa_cell(1), inventories=DISK)
+        await operator.until_complaints(f"server {server.id} while it is powering-off")
+        assert await operator.cloud.read(lambda view: as_dict(held_now(view, server.id))) == before
+        await cloud.at_rest(server.id)
+        await operator.until_complaints()
+        await until_reshaped(operator)
+        await held(operator, server)
+        await done(cloud, "start", server)
+        await check_at_rest(cloud)
+
+
+async def test_an_operators_ratio_goes_with_its_class() -> None:
+    async with running() as operator:
+        vcpu = (await operator.inventories(ID))["VCPU"]
+        await operator.write(ID, {"VCPU": vcpu | {"allocation_ratio": 16.0}})
+        servers = [await create_here(operator) for _ in range(3)]
+        await operator.restart(numa_cell(0, vcpus=1), inventories=DISK)
+        await until_reshaped(operator)
+        await operator.is_up_for_a_while()
+        assert (await operator.inventories(CELLS[0]))["VCPU"]["allocation_ratio"] == 16.0
+        for server in servers:
+            assert (await held(operator, server))[CELLS[0]] == {"VCPU": 1, "MEMORY_MB": 512}
