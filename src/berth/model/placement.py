@@ -38,6 +38,9 @@ MIGRATION: Final = "MIGRATION"
 SHARES_VIA_AGGREGATE: Final = "MISC_SHARES_VIA_AGGREGATE"
 """The trait of a provider whose resources the trees of its aggregates may use."""
 
+CLASSES_OF_HOSTS: Final = ("VCPU", "PCPU")
+"""What makes a root that shares something a host all the same, and not a pool."""
+
 AGENT_CELL_HEADER: Final = "x-berth-agent-cell"
 """Names the cell whose conductor asks Placement, for the agents of its hosts: what an agent may not do is
 refused to it."""

@@ -12,6 +12,7 @@ from berth.model.ids import ProviderId
 from berth.model.placement import Amounts, Wanted
 from berth.model.rejections import Rejection
 from berth.model.scheduling import CandidatesRequest, Constraints, HostCandidate
+from berth.scheduler.hosts import drop_pools
 from berth.search.assignments import FRUITLESS_LEAST, FRUITLESS_MAX, Effort, assignments_at
 from berth.search.patterns import Patterns
 from berth.search.providers import find_unknown_traits
@@ -50,7 +51,7 @@ class HostCandidates:
         self._effort = effort
         self._is_single = len(slots) == 1 and not slots[0].spans and not slots[0].sharing
         self._patterns = Patterns(slots)
-        self.hosts: Mask = anchors_of(view, ask, slots)
+        self.hosts: Mask = drop_pools(view, anchors_of(view, ask, slots))
         if not any(amounts for slot in slots for amounts in slot.amounts):
             # A member that takes nothing is on no host.
             self.hosts[:] = False

@@ -14,12 +14,13 @@ from berth.model.placement import SHARES_VIA_AGGREGATE
 from berth.model.rejections import ConstraintStep, Rejection
 from berth.model.scheduling import UNSUFFIXED, AnyOf, CandidatesRequest, RequestGroup, ScheduleRequest
 from berth.scheduler.candidates import HostCandidates
-from berth.scheduler.hosts import find_host, is_pool
+from berth.scheduler.hosts import drop_pools, find_host
 from berth.scheduler.plugins import SchedulerOptions, name_of
 from berth.search.providers import (
     in_all_aggregates,
     in_any_aggregate,
     narrow_to_tree,
+    roots_served,
     with_all_traits,
     with_any_trait,
     with_room,
@@ -39,15 +40,12 @@ class ConstraintResult(NamedTuple):
     left: Mask
 
 
-def all_hosts(view: View, candidates: HostCandidates) -> Mask:
-    """The rows of roots; of pools only those that could serve the whole request by themselves."""
+def all_hosts(view: View) -> Mask:
+    """The rows of hosts."""
     view.steps.take(view.row_end // 10)
     mask = np.zeros(view.row_end, np.bool_)
     mask[[record.row for record in view.providers.values() if record.parent is None]] = True
-    for row in view.rows_with_trait(SHARES_VIA_AGGREGATE):
-        if not candidates.hosts[row] and is_pool(view, view.record(row)):
-            mask[row] = False
-    return mask
+    return drop_pools(view, mask)
 
 
 def narrow_down(
@@ -57,7 +55,7 @@ def narrow_down(
     candidates = HostCandidates.of(view, request.ask)
     if isinstance(candidates, Rejection):
         return candidates
-    left = all_hosts(view, candidates)
+    left = all_hosts(view)
     found = [ConstraintResult("hosts", "any host", left)]
     for name, asked, mask in _constraints(view, request, options):
         left = left & mask
@@ -167,8 +165,7 @@ def _reachable_hosts(view: View, usable: Mask) -> Mask:
     found[view.root_rows[usable]] = True
     for row in sharing:
         if usable[row]:
-            for aggregate in view.record(row).aggregates:
-                found[view.root_rows[view.rows_in_aggregate(aggregate).mask(view.row_end)]] = True
+            found |= roots_served(view, view.record(row).aggregates)
     return found
 
 

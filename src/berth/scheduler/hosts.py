@@ -31,9 +31,6 @@ from berth.scheduler.plugins import Rows, Weights
 from berth.search.providers import any_of
 from berth.view import Mask, ProviderRecord, View
 
-_OF_A_HOST: Final = ("VCPU", "PCPU")
-"""A host that lets others use its disk is still a host."""
-
 _FEW: Final = 8
 """Up to this many hosts are read one by one; for more a whole column is cheaper."""
 
@@ -62,7 +59,7 @@ _ALL_IN: Final = "<all-in>"
 def find_host(view: View, name: str) -> ProviderRecord | None:
     """The host of this name, or uuid."""
     record = view.names.get(name) or view.providers.get(ProviderId(name))
-    return record if record is not None and record.parent is None else None
+    return record if record is not None and record.parent is None and not view.is_pool(record) else None
 
 
 def find_unknown(view: View, hints: Hints) -> UnknownHost | UnknownConsumer | None:
@@ -179,11 +176,12 @@ def hosts_of_same_cell(view: View, host: ProviderRecord) -> Mask | None:
     return mask if own else ~mask
 
 
-def is_pool(view: View, record: ProviderRecord) -> bool:
-    """Whether it shares what it has through aggregates, stands alone, and runs nothing itself."""
-    if record.parent is not None or record.children or SHARES_VIA_AGGREGATE not in record.traits:
-        return False
-    return not any(view.classes.name_of(id) in _OF_A_HOST for id in record.inventories)
+def drop_pools(view: View, hosts: Mask) -> Mask:
+    """The mask without pools: nothing runs there, whatever else they have."""
+    for row in view.rows_with_trait(SHARES_VIA_AGGREGATE):
+        if hosts[row] and view.is_pool(view.record(row)):
+            hosts[row] = False
+    return hosts
 
 
 # -- what is free, all providers of a host's tree together ------------------------------------------

@@ -110,6 +110,14 @@ def in_any_aggregate(view: View, aggregates: frozenset[AggregateId]) -> Mask | N
     return any_of(view, [view.rows_in_aggregate(id) for id in aggregates]) if aggregates else None
 
 
+def roots_served(view: View, aggregates: tuple[AggregateId, ...]) -> Mask:
+    """The roots that a provider of these aggregates serves if it shares: of every tree that has a member in
+    one of them."""
+    mask = np.zeros(view.row_end, np.bool_)
+    mask[view.root_rows[any_of(view, [view.rows_in_aggregate(id) for id in aggregates])]] = True
+    return mask
+
+
 def narrow(view: View, mask: Mask, constraints: Constraints) -> None:
     """Leave in the mask only rows that meet the constraints by themselves."""
     have = with_all_traits(view, constraints.required)

@@ -19,6 +19,7 @@ from berth.search.providers import (
     in_any_aggregate,
     narrow,
     narrow_to_tree,
+    roots_served,
     with_all_traits,
     with_any_trait,
     with_room,
@@ -206,9 +207,7 @@ class _Sharing:
         aggregates = view.record(row).aggregates
         served = self._served.get(aggregates)
         if served is None:
-            served = self._served[aggregates] = np.zeros(view.row_end, np.bool_)
-            for aggregate in aggregates:
-                served[view.root_rows[view.rows_in_aggregate(aggregate).mask(view.row_end)]] = True
+            served = self._served[aggregates] = roots_served(view, aggregates)
         return served
 
 

@@ -42,6 +42,7 @@ from berth.model.events import (
 )
 from berth.model.ids import AggregateId, ConsumerId, Index, ProviderId, Row
 from berth.model.placement import (
+    CLASSES_OF_HOSTS,
     HEALTHY,
     SHARES_VIA_AGGREGATE,
     STANDARD_TRAITS,
@@ -183,6 +184,13 @@ class View:
 
     def aggregates_in_use(self) -> Iterable[AggregateId]:
         return self._by_aggregate.keys()
+
+    def is_pool(self, record: ProviderRecord) -> bool:
+        """Whether it shares what it has through aggregates, stands alone, and runs nothing itself. All other
+        roots are hosts."""
+        if record.parent is not None or record.children or SHARES_VIA_AGGREGATE not in record.traits:
+            return False
+        return not any(self.classes.name_of(id) in CLASSES_OF_HOSTS for id in record.inventories)
 
     def hosts_held(self, held: Holdings) -> list[ProviderRecord]:
         """The hosts on which a consumer with these holdings stands."""

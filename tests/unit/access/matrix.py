@@ -83,7 +83,7 @@ class _WithScopes(Tokens):
 # -- objects ------------------------------------------------------------------------------------
 
 _SERVER, _GROUP, _IMAGE, _MIGRATION, _CLUSTER = (uuid_of(number) for number in (11, 12, 13, 14, 15))
-_HOST, _SPARE, _AGGREGATE, _NODE, _LABELLED = (uuid_of(number) for number in (1, 2, 16, 17, 18))
+_HOST, _SPARE, _AGGREGATE, _NODE, _LABELLED, _POOL = (uuid_of(number) for number in (1, 2, 16, 17, 18, 19))
 _PLACE: Final = Place(_HOST, "host-1", "cell-1")
 _SMALL: Final = Flavor(id="1", name="small", vcpus=1, memory_mb=512, extra_specs={"resources:VCPU": "1"})
 _LARGE: Final = Flavor(id="2", name="large", vcpus=2, memory_mb=512)
@@ -184,6 +184,7 @@ _PARAMS: Final = {
     "os-quota-sets/{project}": "blue",
     "os-server-groups/{id}": _GROUP,
     "os-services/{id}": _HOST,
+    "pools/{pool}": _POOL,
     "projects/{id}": "blue",
     "regions/{id}": "RegionOne",
     "resource_classes/{name}": "CUSTOM_GOLD",
@@ -247,6 +248,8 @@ _BODIES: Final[dict[str, Any]] = {
     "POST /berth/v1/groups/{group}/members": {"add": [_SERVER]},
     "PUT /berth/v1/aggregates/{aggregate}": {"aggregate": {"kind": "rack", "name": "r1", "metadata": {}}},
     "PUT /berth/v1/hosts/{host}": {"host": {"disabled": True}},
+    "POST /berth/v1/pools": {"pool": {"name": "other", "inventories": {"DISK_GB": {"total": 1}}}},
+    "PUT /berth/v1/pools/{pool}": {"pool": {"name": "nas", "inventories": {"DISK_GB": {"total": 2}}}},
     "POST /berth/v1/schedule": {"resources": {"VCPU": 1}},
     "POST /berth/v1/explain": {"resources": {"VCPU": 1}},
     "POST /berth/v1/capacity": {"resources": {"VCPU": 1}},
@@ -387,6 +390,8 @@ class Blue(RegionWorld):
             await self._done("PUT", f"/resource_providers/{uuid_of(number)}/aggregates", body, **admin)
         label = {"aggregate": {"kind": "cell", "name": "cell-1", "metadata": {}}}
         await self._done("PUT", f"/berth/v1/aggregates/{uuid_of(30)}", label, **admin)
+        pool = {"pool": {"name": "nas", "inventories": {"DISK_GB": {"total": 1}}}}
+        await self._done("PUT", f"/berth/v1/pools/{_POOL}", pool, **admin)
         for path in ("/resource_classes/CUSTOM_GOLD", "/traits/CUSTOM_FAST"):
             await self._done("PUT", path, **admin)
         group = Group("g", "anti-affinity", HOST, 1, None, "blue", "member", 0)

@@ -23,6 +23,7 @@ from berth.model.placement import SHARES_VIA_AGGREGATE, HostStatus, Inventory
 from berth.model.rejections import (
     GroupNotFound,
     GroupPolicyBroken,
+    NoFit,
     Rejection,
     ResourceClassNotFound,
     TraitsNotFound,
@@ -476,8 +477,10 @@ def test_a_pool_is_not_a_host() -> None:
 
     assert hosts_total(VCPU=8, DISK_GB=1) == 3
     assert hosts_total(DISK_GB=11) == 3
-    # What a pool can be all by itself may be placed there.
-    assert hosts_total(DISK_GB=10) == 4
+    # What a pool could be all by itself is not placed there either: nothing runs on a pool.
+    assert hosts_total(DISK_GB=10) == 3
+    asked = request(asking(RequestGroup(resources=(("DISK_GB", 10),))))
+    assert isinstance(plan(fleet.view, asked, OPTIONS, random.Random(1), 0), NoFit)
 
 
 def rendered(explanation: Explanation) -> str:

@@ -517,6 +517,21 @@ ROWS: Final[dict[type[Rejection], Row]] = {
             code=codes.CONFLICT,
         ),
     ),
+    r.PoolNotFound: Row(
+        berth=Wording(404, "There is no pool {r.id}.", code=codes.NOT_FOUND),
+    ),
+    r.NotAPool: Row(
+        berth=Wording(
+            409,
+            "Provider {r.name} ({r.provider}) is a host, or a part of one: not a pool.",
+            code=codes.CONFLICT,
+        ),
+    ),
+    r.PoolIsNoHost: Row(
+        berth=Wording(
+            409, "{r.name} ({r.provider}) is a pool, not a host: see /berth/v1/pools.", code=codes.CONFLICT
+        ),
+    ),
     r.LabelTaken: Row(
         berth=Wording(
             409,

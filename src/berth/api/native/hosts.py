@@ -13,10 +13,9 @@ from berth.api.native.fields import LIMIT_DEFAULT, KeyMarker, Limit, NativeBody,
 from berth.model.commands import SetHostStatus
 from berth.model.ids import ProviderId
 from berth.model.placement import HEALTHY, HostStatus
-from berth.model.rejections import NotAHost, ProviderNotFound
+from berth.model.rejections import NotAHost, PoolIsNoHost, ProviderNotFound
 from berth.model.servers import Host
 from berth.sagas.hosts import status_of
-from berth.scheduler.hosts import is_pool
 from berth.view import View
 
 # -- answers ------------------------------------------------------------------------------------
@@ -85,7 +84,7 @@ def list_hosts(view: View, call: NativeCall) -> Hosts:
     query: HostsQuery = call.query
     providers = view.providers
     in_order = view.provider_order.behind(query.marker)
-    hosts = (id for id in in_order if providers[id].parent is None and not is_pool(view, providers[id]))
+    hosts = (id for id in in_order if providers[id].parent is None and not view.is_pool(providers[id]))
     view.steps.take(view.records.count(Host))
     known = (ProviderId(host.id) for host in view.records.all(Host))
     bare = behind((id for id in known if id not in providers), query.marker)
@@ -100,6 +99,7 @@ def show_host(view: View, call: NativeCall) -> OneHost:
         raise call.problem_of(ProviderNotFound(id))
     if record is not None and record.parent is not None:
         raise call.problem_of(NotAHost(id, record.root.id))
+    call.accept(_refuse_pool(view, id))
     return OneHost(_describe(view, id))
 
 
@@ -108,9 +108,14 @@ async def set_host_status(call: NativeCall) -> Response:
     id = ProviderId(call.params[0].lower())
     status = HostStatus(asked.disabled, asked.down, asked.build_failures, asked.reason)
     return await call.submit(
-        SetHostStatus(id, status),
+        lambda view, _: _refuse_pool(view, id) or SetHostStatus(id, status),
         lambda view: respond(OneHost(_describe(view, id))),
     )
+
+
+def _refuse_pool(view: View, id: ProviderId) -> PoolIsNoHost | None:
+    record = view.providers.get(id)
+    return PoolIsNoHost(id, record.name) if record is not None and view.is_pool(record) else None
 
 
 def _describe(view: View, id: ProviderId) -> HostDetail:
@@ -146,7 +151,8 @@ ROUTES: Final = (
         query=HostsQuery,
         answer=Hosts,
         summary="List hosts",
-        description="Root providers with their status and their domains, in the order of their uuids.",
+        description="Root providers with their status and their domains, in the order of their uuids. Pools "
+        "are not hosts: they are below `/pools`.",
     ),
     NativeRoute(
         "GET",

@@ -3,6 +3,7 @@
 Policy: the filters ``tree`` and ``aggregate`` choose providers; ``by`` groups them; a row sums, per class,
 over the providers of its group. ``project`` narrows ``used`` to what that project holds there (capacity and
 free stay what they are); ``resource_class`` leaves the other classes out, and rows that have none of it.
+A pool is no host: it has a row by provider, and none by root.
 By project, a row sums what the project's consumers hold on the chosen providers, and counts them.
 
 A page costs what its rows are about: keys are read off what the view keeps in order, or sorted where they are
@@ -144,7 +145,7 @@ class _Usage:
             case "aggregate":
                 return record.aggregates
             case "root":
-                return (record.root.id,)
+                return () if self._view.is_pool(record) else (record.root.id,)
         return (record.id,)
 
     def _members(self, key: str) -> Iterable[ProviderRecord]:
@@ -157,7 +158,8 @@ class _Usage:
             record = self._view.providers[ProviderId(key)]
             if self._query.by == "provider":
                 return (record,)
-            records = record.tree() if record.root is record else ()
+            is_host = record.root is record and not self._view.is_pool(record)
+            records = record.tree() if is_host else ()
         return records if self._scope is None else (it for it in records if it.id in self._scope)
 
     def _name_of(self, key: str) -> str | None:

@@ -101,6 +101,22 @@ class ProviderInUse(Rejection, frozen=True):
     consumers: int
 
 
+class PoolNotFound(Rejection, frozen=True):
+    id: ProviderId
+
+
+class NotAPool(Rejection, frozen=True):
+    """The provider is a host, or a part of one."""
+
+    provider: ProviderId
+    name: str
+
+
+class PoolIsNoHost(Rejection, frozen=True):
+    provider: ProviderId
+    name: str
+
+
 class AggregateNotForAgents(Rejection, frozen=True):
     """An agent named an aggregate into which operators alone put hosts."""
 

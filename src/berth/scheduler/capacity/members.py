@@ -37,7 +37,7 @@ from berth.scheduler.capacity.rooms import (
 )
 from berth.scheduler.filters import group_policy
 from berth.scheduler.groups import group_of
-from berth.scheduler.hosts import find_host, find_unknown
+from berth.scheduler.hosts import drop_pools, find_host, find_unknown
 from berth.scheduler.plugins import Filter, SchedulerOptions
 from berth.search.providers import find_unknown_traits
 from berth.search.slots import Slot, anchors_of, slots_of
@@ -157,7 +157,7 @@ def resolve_ask(view: View, ask: CandidatesRequest) -> ResolvedAsk | Rejection:
     if not any(slot.amounts for slot in slots):
         # A member that takes nothing is on no host.
         return ResolvedAsk(ask, slots, np.zeros(view.row_end, np.bool_))
-    return ResolvedAsk(ask, slots, anchors_of(view, ask, slots))
+    return ResolvedAsk(ask, slots, drop_pools(view, anchors_of(view, ask, slots)))
 
 
 def limit_to_one_each(rooms: Rooms, filters: Iterable[FilterAsked]) -> Rooms:

@@ -22,6 +22,7 @@ from berth.search.providers import (
     in_all_aggregates,
     in_any_aggregate,
     narrow,
+    roots_served,
     with_all_traits,
     with_any_trait,
 )
@@ -149,18 +150,11 @@ def _best_free(view: View, part: AmountPart, share: int) -> tuple[NDArray[np.int
     for row in sharing:
         record = view.record(row)
         if part.usable[row] and part.class_id in record.inventories:
-            served = _served(view, row)
+            served = roots_served(view, record.aggregates)
             room = record.inventories[part.class_id].capacity - record.used.get(part.class_id, 0)
             best[served] = np.maximum(best[served], room)
             fits[served] |= row in fitting
     return best, fits
-
-
-def _served(view: View, row: Row) -> Mask:
-    mask = np.zeros(view.row_end, np.bool_)
-    for aggregate in view.record(row).aggregates:
-        mask[view.root_rows[view.rows_in_aggregate(aggregate).rows()]] = True
-    return mask
 
 
 # -- on one host --------------------------------------------------------------------------------
@@ -181,8 +175,9 @@ class _Given:
     """What a host would give to one part after the other, so that nothing is given twice."""
 
     def __init__(self, view: View, ask: CandidatesRequest, host: Row) -> None:
-        sharing = [row for row in view.rows_with_trait(SHARES_VIA_AGGREGATE) if _served(view, row)[host]]
-        records = (*view.record(host).tree(), *map(view.record, sharing))
+        sharing = map(view.record, view.rows_with_trait(SHARES_VIA_AGGREGATE))
+        serving = (record for record in sharing if roots_served(view, record.aggregates)[host])
+        records = (*view.record(host).tree(), *serving)
         self._providers = {record.row: record for record in records}
         self._isolate = ask.isolate
         self._taken: dict[tuple[Row, ClassId], int] = {}
