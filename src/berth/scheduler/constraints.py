@@ -61,9 +61,14 @@ def narrow_down(
         left = left & mask
         found.append(ConstraintResult(name, asked, left))
     found.append(
-        ConstraintResult("together", "all of it at once on one host", _together(view, candidates, left))
+        ConstraintResult("together", _describe_whole(request.ask), _together(view, candidates, left))
     )
     return found
+
+
+def _describe_whole(ask: CandidatesRequest) -> str:
+    labels = [group.label for group in ask.groups if group.label]
+    return "all of it at once on one host" + (f", with {' and '.join(labels)}" if labels else "")
 
 
 def count_steps(results: list[ConstraintResult]) -> tuple[ConstraintStep, ...]:
@@ -118,6 +123,7 @@ def _group(view: View, group: RequestGroup) -> Iterator[tuple[str, str, Mask]]:
     )
     usable = np.ones(view.row_end, np.bool_)
     where = "" if group.suffix == UNSUFFIXED else " on one provider"
+    where += f" for {group.label}" if group.label else ""
     for any_of in group.required:
         having = with_all_traits(view, (any_of,))
         assert having is not None, "an alternative names traits"

@@ -733,13 +733,14 @@ ROWS: Final[dict[type[Rejection], Row]] = {
     ),
     r.TooManyNeeds: Row(
         berth=Wording(
-            409, "Server {r.server} already has {r.limit} needs, the maximum.", code=codes.CONFLICT
+            409, "The server would have {r.asked} {r.what}; the maximum is {r.limit}.", code=codes.CONFLICT
         ),
+        nova=Wording(400, "The server would have {r.asked} {r.what}; the maximum is {r.limit}."),
     ),
     r.NeedDoesNotFit: Row(
         berth=Wording(
             409,
-            "The host {r.host} has no room for the need {r.name} of server {r.server}. {refused}",
+            "The host {r.host} has no room for {group}the need {r.name} of server {r.server}. {refused}",
             code=codes.NO_FIT,
         ),
     ),
@@ -1004,9 +1005,10 @@ def _shortage_words(rejection: r.FlavorTooSmall, _: bool) -> dict[str, str]:
 
 
 def _need_words(rejection: r.NeedDoesNotFit, _: bool) -> dict[str, str]:
+    group = "" if rejection.group is None else f"the group {rejection.group} of "
     if rejection.refused is None:
-        return {"refused": "None of its providers has enough free and the required traits."}
-    return {"refused": berth_problem(rejection.refused).text}
+        return {"group": group, "refused": "None of its providers has enough free and the required traits."}
+    return {"group": group, "refused": berth_problem(rejection.refused).text}
 
 
 def _after_a_conflict(rejection: r.ServerChangedByOthers) -> str:
