@@ -119,7 +119,7 @@ class Conductor:
 
     async def _follow(self) -> None:
         """Start what there is to do, and wait for more."""
-        index = await self._engine.read(self._start_runs)
+        index = await self._engine.read_recent(self._start_runs)
         if index is None:
             # As after every restart of a cell: the conductor before may live for a moment longer.
             _log.warning("another conductor has taken over this cell, stopping")
@@ -157,7 +157,8 @@ class Conductor:
             return
         self._forgets_at_ns = self._clock.monotonic_ns() + _FORGET_EVERY_NS
         before_s = self._clock.now_ns() // 1_000_000_000 - _FORGET_AFTER_S
-        if await self._engine.read(lambda view: saga_runs.forget_instances(view, before_s)) is not None:
+        found = await self._engine.read_recent(lambda view: saga_runs.forget_instances(view, before_s))
+        if found is not None:
             await self._submit(lambda view, _: saga_runs.forget_instances(view, before_s))
 
     # -- one run --------------------------------------------------------------------------------

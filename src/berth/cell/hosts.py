@@ -75,6 +75,11 @@ class _Known(NamedTuple):
     was_evacuated: bool
     has_complaints: bool
 
+    @property
+    def needs_nothing(self) -> bool:
+        """Whether there is nothing to be done about the host."""
+        return not (self.leftovers or self.is_down or self.was_evacuated)
+
 
 def _read_known(view: View, host: str, servers: tuple[str, ...]) -> _Known | None:
     """All that a poll needs of the journal, in one read; None for a host that has not registered."""
@@ -315,7 +320,10 @@ class HostRegistry:
     async def _hear(self, host: str, servers: tuple[str, ...]) -> _Known:
         """Take a heartbeat: the host is up, once no leftover is on it. Returns what the journal says."""
         self._heartbeats.hear(host)
-        known = await self._engine.read(lambda view: _read_known(view, host, servers))
+        # Nearly every heartbeat needs nothing, and is no reason to ask the database.
+        known = await self._engine.read_recent(lambda view: _read_known(view, host, servers))
+        if known is None or not known.needs_nothing:
+            known = await self._engine.read(lambda view: _read_known(view, host, servers))
         if known is None:
             raise HostNotRegistered(host)
         if known.leftovers:

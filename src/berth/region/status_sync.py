@@ -344,7 +344,7 @@ class StatusSync:
     async def sync(self) -> None:
         """Wait until the cell has changed, and bring up what has."""
         index = await self._cell.wait_beyond(self._index, WAIT_S)
-        runs, agents = await self._cell.read(
+        runs, agents = await self._cell.read_recent(
             lambda view: (list(view.records.all(SagaRun)), list(view.records.all(Agent)))
         )
         await finish_all(self._sync_host(agent) for agent in agents if self._is_new(agent))
