@@ -22,6 +22,7 @@ from berth.model.servers import FoundConflict, Held, Place
 from berth.sagas.saga import PLACEMENT, ClaimChange, Outcome, Saga, Step, Verb, find_saga
 
 LOG_MAX: Final = 60
+_MOVE_CLAIM: Final = "move the claim"
 _ON_ONE_HOST: Final[dict[str, Verb | None]] = {"prepare": None, "destroy": None, "receive": "resume"}
 
 
@@ -143,7 +144,7 @@ def record_claim_moved(
 ) -> SagaRun:
     """The run after its claim was moved to the first of the alternates."""
     alternate, *rest = run.alternates
-    run = _log_step(run, now_ns, None, "move the claim", alternate.place.name)
+    run = _log_step(run, now_ns, None, _MOVE_CLAIM, alternate.place.name)
     return _next_version(
         run,
         dest=alternate.place,
@@ -165,10 +166,16 @@ def record_claim_refused(run: SagaRun, now_ns: int, error: str) -> SagaRun:
     """The run after its claim could not be moved to the first of the alternates."""
     alternate, *rest = run.alternates
     return _next_version(
-        _log_step(run, now_ns, error, "move the claim", alternate.place.name),
+        _log_step(run, now_ns, error, _MOVE_CLAIM, alternate.place.name),
         alternates=tuple(rest),
         since_ns=now_ns,
     )
+
+
+def describe_refused_claims(run: SagaRun) -> str | None:
+    """Why alternates could not be tried, in words: what they have was claimed by others meanwhile."""
+    refused = (entry for entry in run.log if entry.step == _MOVE_CLAIM and entry.error is not None)
+    return "; ".join(f"{entry.host}: {' '.join((entry.error or '').split())}" for entry in refused) or None
 
 
 def may_abort(run: SagaRun) -> bool:

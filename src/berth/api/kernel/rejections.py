@@ -372,9 +372,9 @@ ROWS: Final[dict[type[Rejection], Row]] = {
     r.CapacityExceeded: Row(
         says="Unable to create allocation for '{r.resource_class}' on resource provider '{r.provider}'. "
         "The requested amount would exceed the capacity.",
-        adds="Asked for {r.asked}; others use {r.used} of {r.capacity}.",
+        adds="Asked for {r.asked}; others use {r.used} of {r.capacity} on {r.name}.",
         placement=Wording(409, _CANNOT_ALLOCATE),
-        explained="too little {r.resource_class} on {r.provider}: {r.asked} asked for, {r.used} used of "
+        explained="too little {r.resource_class} on {r.name}: {r.asked} asked for, {r.used} used of "
         "{r.capacity}",
     ),
     r.AllocationsNotFound: Row(
@@ -1030,7 +1030,10 @@ def _ratio_advice(rejection: r.ClusterDoesNotFit) -> str:
 def _steps(nothing: NoFit) -> str:
     """What each constraint left, and what the ledger said, if it came to that."""
     removing = [step for step in nothing.steps if step.removed][:_STEPS_SHOWN_MAX]
-    said = [f"{step.asked}: {step.left} hosts left, {step.removed} removed." for step in removing]
+    said = []
+    for step in removing:
+        said.append(f"{step.asked}: {step.left} hosts left, {step.removed} removed.")
+        said += [pool.sentence for pool in step.pools]
     if nothing.refused is not None:
         said.append(berth_problem(nothing.refused).text)
     if nothing.gave_up:
