@@ -69,7 +69,7 @@ def task_of(run: SagaRun) -> Task:
     is_back = run.phase == "back"
     if is_back and run.step == 0 and _may_retry(run):
         return MoveClaim(run.alternates[0])
-    does = step.undo if is_back else step.do
+    does = find_verb(run)
     if does is None or does == "claimed" or (is_back and does == "start" and not run.runs):
         return Skip()
     if step.at == PLACEMENT:
@@ -77,12 +77,25 @@ def task_of(run: SagaRun) -> Task:
     place = run.source if step.at == "source" else run.dest
     if place is None:
         return Skip()
-    if _is_on_one_host(run):
+    if is_on_one_host(run):
         does = _ON_ONE_HOST.get(does, does)
         if does is None:
             return Skip()
     id = f"{run.id}.{run.attempt}.{run.step}.{'undo' if is_back else 'do'}"
     return AgentTask(id, place, does)  # type: ignore[arg-type]
+
+
+def find_verb(run: SagaRun) -> Verb | ClaimChange | None:
+    """What the step that a run is at does, or what undoes it, wherever that may be left out."""
+    step = step_of(run)
+    return step.undo if run.phase == "back" else step.do
+
+
+def is_step_done(before: SagaRun, after: SagaRun) -> bool:
+    """Whether what was to be done for a run was done when it became ``after``, or need not be done."""
+    if isinstance(task_of(before), Skip):
+        return True
+    return after.log is not before.log and after.log[-1].error is None
 
 
 def must_succeed(run: SagaRun) -> bool:
@@ -211,7 +224,8 @@ def find_outcome(run: SagaRun) -> Outcome:
     return saga.done if run.phase == "done" else saga.failed
 
 
-def _is_on_one_host(run: SagaRun) -> bool:
+def is_on_one_host(run: SagaRun) -> bool:
+    """Whether source and destination are the same host."""
     return run.source is not None and run.dest is not None and run.source.id == run.dest.id
 
 

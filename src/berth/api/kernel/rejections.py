@@ -615,6 +615,14 @@ ROWS: Final[dict[type[Rejection], Row]] = {
             code=codes.CONFLICT,
         ),
     ),
+    r.UnitTaken: Row(
+        berth=Wording(
+            409,
+            "The unit {r.unit} of host {r.host} cannot be assigned to server {r.server}: server {r.holder} "
+            "has it.",
+            code=codes.CONFLICT,
+        ),
+    ),
     r.ServerNotFound: Row(
         berth=Wording(404, "There is no server {r.id}.", code=codes.NOT_FOUND),
         nova=Wording(404, "Instance {r.id} could not be found."),

@@ -154,6 +154,7 @@ from berth.model.rejections.servers import (
     ServerStateWrong,
     ServerUnsettled,
     TooManyNeeds,
+    UnitTaken,
 )
 
 __all__ = [
@@ -296,6 +297,7 @@ __all__ = [
     "TraitsNotFound",
     "TreeRule",
     "TreeRuleBroken",
+    "UnitTaken",
     "UnitsViolated",
     "UnknownConsumer",
     "UnknownHost",

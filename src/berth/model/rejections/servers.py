@@ -73,6 +73,15 @@ class RecordMoved(Rejection, frozen=True):
     id: str
 
 
+class UnitTaken(Rejection, frozen=True):
+    """A unit of a host would be in two assignments."""
+
+    host: str
+    unit: str
+    server: str
+    holder: str
+
+
 class ServerNotFound(Rejection, frozen=True):
     id: str
 
