@@ -20,8 +20,16 @@ number of hosts that are alike (``simulated_fleet``), or is described in a TOML 
     units = { PCPU = ["0", "1", "32", "33"] }       # optional
     siblings = [["0", "32"], ["1", "33"]]           # which of them are threads of one core
 
+    [[pool]]                        # what hosts share
+    name = "nas"
+    aggregates = ["rack-7"]         # whose hosts can use it
+    inventories = { DISK_GB = 10000 }
+
 Classes that are handed out piece by piece (PCPU, SRIOV_NET_VF, VGPU, PGPU, CUSTOM_PCI_...) have units. Where
 none are given they are made up: the same ones each time, cpus with two threads to a core.
+
+An agent may write the tree of its host and nothing else, so no agent creates a pool: ``berth up`` does, and
+``berth pool apply``, through the region's API.
 
 A file is checked as a whole before any of it is used. A refusal names the file, the entry, and what is
 allowed.
@@ -46,9 +54,10 @@ from berth.cell.protocol import (
     Units,
     explain_wrong_units,
 )
-from berth.model.placement import STANDARD_CLASSES, STANDARD_TRAITS, is_custom_name
+from berth.model.placement import CLASSES_OF_HOSTS, STANDARD_CLASSES, STANDARD_TRAITS, is_custom_name
 
 HOSTS_MAX: Final = 100_000
+POOLS_MAX: Final = 1_000
 CHILDREN_MAX: Final = 100
 GPU_EVERY: Final = 4
 GPUS_PER_HOST: Final = 2
@@ -95,6 +104,19 @@ class SimHost(_Entry, frozen=True, kw_only=True):
     children: Annotated[tuple[SimProvider, ...], Meta(max_length=CHILDREN_MAX)] = ()
     aggregates: Annotated[tuple[str, ...], Meta(max_length=100)] = ()
     cell: str | None = None
+
+    @property
+    def id(self) -> str:
+        return provider_id(self.name)
+
+
+class SimPool(_Entry, frozen=True, kw_only=True):
+    """What hosts share. ``aggregates`` are spelled as those of hosts."""
+
+    name: Name
+    inventories: Annotated[dict[str, SimInventory], Meta(min_length=1)]
+    traits: tuple[str, ...] = ()
+    aggregates: Annotated[tuple[str, ...], Meta(min_length=1, max_length=100)]
 
     @property
     def id(self) -> str:
@@ -261,9 +283,26 @@ class _HostEntry(SimHost, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 def read_fleet(path: str | Path) -> list[SimHost]:
     """The hosts that a file describes, or FleetError."""
+    hosts, _ = _read_file(path)
+    if not hosts:
+        raise FleetError(f"{path}: there is no [[host]] entry in it")
+    return hosts
+
+
+def read_pools(path: str | Path) -> list[SimPool]:
+    """The pools that a file describes, or FleetError. It need not describe hosts."""
+    return _read_file(path)[1]
+
+
+def _read_file(path: str | Path) -> tuple[list[SimHost], list[SimPool]]:
     entries = _read_entries(path)
-    hosts: dict[str, SimHost] = {}
     names: dict[str, str] = {}
+    hosts = _read_hosts(path, entries.get("host", []), names)
+    return hosts, _read_pools(path, entries.get("pool", []), names, hosts)
+
+
+def _read_hosts(path: str | Path, entries: list[Any], names: dict[str, str]) -> list[SimHost]:
+    hosts: dict[str, SimHost] = {}
     for number, entry in enumerate(entries, 1):
         where = f"{path}: host {number}{_name_entry(entry)}"
         for host in _make_hosts(entry, where):
@@ -277,20 +316,53 @@ def read_fleet(path: str | Path) -> list[SimHost]:
     return list(hosts.values())
 
 
-def _read_entries(path: str | Path) -> list[Any]:
+def _read_pools(
+    path: str | Path, entries: list[Any], names: dict[str, str], hosts: list[SimHost]
+) -> list[SimPool]:
+    if len(entries) > POOLS_MAX:
+        raise FleetError(f"{path}: there are more than {POOLS_MAX} pools")
+    joined = {name for host in hosts for name in host.aggregates}
+    pools = []
+    for number, entry in enumerate(entries, 1):
+        where = f"{path}: pool {number}{_name_entry(entry)}"
+        try:
+            pool = msgspec.convert(_expand(entry), SimPool)
+        except msgspec.ValidationError as error:
+            raise FleetError(f"{where}: {_describe_error(error)}") from error
+        if pool.name in names:
+            raise FleetError(
+                f"{where}: the name {pool.name} is taken by {names[pool.name]}; names are unique"
+            )
+        names[pool.name] = f"pool {number}"
+        for name in pool.inventories:
+            if name in CLASSES_OF_HOSTS:
+                raise FleetError(f"{where}: {name} is what hosts have: a pool cannot have it")
+        _check_words(pool, where)
+        # A name that no host of the file has is a slip of the pen; an id may be known elsewhere.
+        unknown = [name for name in pool.aggregates if aggregate_id(name) != name and name not in joined]
+        if hosts and unknown:
+            raise FleetError(f"{where}: no host of this file is in the aggregate {unknown[0]}")
+        pools.append(pool)
+    return pools
+
+
+def _read_entries(path: str | Path) -> dict[str, list[Any]]:
     try:
         given = msgspec.toml.decode(Path(path).read_bytes())
     except OSError as error:
         raise FleetError(f"{path}: the fleet cannot be read: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise FleetError(f"{path}: this is not TOML: {error}") from error
-    unknown = sorted(set(given) - {"host"})
+    unknown = sorted(set(given) - {"host", "pool"})
     if unknown:
-        raise FleetError(f"{path}: unknown key {unknown[0]}; a fleet is made of [[host]] entries")
-    entries = given.get("host", [])
-    if not isinstance(entries, list) or not entries:
-        raise FleetError(f"{path}: there is no [[host]] entry in it")
-    return entries
+        raise FleetError(
+            f"{path}: unknown key {unknown[0]}; a fleet is made of [[host]] and [[pool]] entries"
+        )
+    for kind, entries in given.items():
+        if not isinstance(entries, list):
+            raise FleetError(f"{path}: {kind} is not written as [[{kind}]] entries")
+    found: dict[str, list[Any]] = given
+    return found
 
 
 def _name_entry(entry: Any) -> str:
@@ -348,7 +420,7 @@ def _check_tree(host: SimHost, where: str) -> Iterator[str]:
         raise FleetError(f"{where}: {wrong}")
 
 
-def _check_words(given: SimHost | SimProvider, where: str) -> None:
+def _check_words(given: SimHost | SimProvider | SimPool, where: str) -> None:
     for name, inventory in given.inventories.items():
         if name not in STANDARD_CLASSES and not is_custom_name(name):
             raise FleetError(f"{where}: {name} is no resource class: it is not standard, and not CUSTOM_...")
@@ -357,5 +429,5 @@ def _check_words(given: SimHost | SimProvider, where: str) -> None:
     for name in given.traits:
         if name not in STANDARD_TRAITS and not is_custom_name(name):
             raise FleetError(f"{where}: {name} is no trait: it is not standard, and not CUSTOM_...")
-    for child in given.children:
+    for child in given.children if not isinstance(given, SimPool) else ():
         _check_words(child, f"{where}: {child.name}")

@@ -45,6 +45,7 @@ _COMMANDS: Final = (
     ("agent", "agent", "run the agents of hosts until stopped (SIGTERM or Ctrl-C)"),
     ("sim", "sim", "break or heal a host of the simulated fleet of 'berth up'"),
     ("doctor", "doctor", "compare servers and migrations with their allocations, and list what is wrong"),
+    ("pool", "pool", "list, create, change and delete what hosts share: storage, addresses"),
     ("cluster", "cluster", "create, watch, scale, repair and delete clusters of servers"),
 )
 """The name, the module and the summary of each command."""

@@ -1,10 +1,11 @@
 """``berth up``: a region, cells and a simulated fleet, for a first look, and to try out what happens when
 things break.
 
-    folder -> region -> cells -> agents -> hosts are up -> flavors and image -> told to stop -> all stop
+    folder -> region, pools -> cells -> agents -> hosts are up -> flavors, image -> told to stop -> all stop
 
 Every wait has a deadline. A server that does not become ready is a failure; a host that does not come up is
-not: it may have been broken on purpose. Flavors and an image that are there already are kept.
+not: it may have been broken on purpose. Flavors and an image that are there already are kept; pools become
+what the fleet file says.
 
 Every part is an ordinary process of one of the commands ``region``, ``cell`` and ``agent``, which know
 nothing of this one. The status is 0 when it was stopped, and 1 when a process cannot be kept running.
@@ -20,7 +21,7 @@ from typing import Any, Final
 
 import msgspec
 
-from berth.agent.fleet import FleetError, read_fleet, simulated_fleet
+from berth.agent.fleet import FleetError, SimPool, read_fleet, read_pools, simulated_fleet
 from berth.cli.agent import hosts_of_cell
 from berth.cli.command import (
     CELLS_MAX,
@@ -34,8 +35,9 @@ from berth.cli.command import (
     whole,
 )
 from berth.cli.folder import Folder, Running, Secrets
+from berth.cli.pool import apply_pools
 from berth.cli.supervisor import ChildProcess, ProcessFailed, Supervisor
-from berth.client import Answer, Client, Unreachable
+from berth.client import Answer, Client, ClientError, Unreachable
 from berth.runtime.secrets import keep_files_private
 from berth.runtime.settings import BY_NAME
 from berth.serving import CannotListen, free_address
@@ -98,6 +100,7 @@ class UpPlan(msgspec.Struct, frozen=True, kw_only=True):
     secrets: Secrets
     running: Running
     cell_listens: tuple[str, ...]
+    pools: tuple[SimPool, ...] = ()
 
 
 class BootstrapError(Exception):
@@ -153,7 +156,7 @@ async def _supervise(plan: UpPlan) -> int:
             _say(_write_help(plan))
             await _run_until_stopped(stop, supervisor, asyncio.Event().wait())
         return 0
-    except (BootstrapError, ProcessFailed, Unreachable) as error:
+    except (BootstrapError, ProcessFailed, ClientError) as error:
         _say(f"berth: {error}", sys.stderr)
         return 1
     finally:
@@ -186,6 +189,7 @@ async def _bring_up(plan: UpPlan, supervisor: Supervisor) -> None:
         supervisor.start(_make_region(plan))
         await _wait_until_ready(client, "the region")
         plan.folder.note(plan.running, plan.secrets)
+        await apply_pools(client, plan.pools)
         supervisor.start(*(_make_cell(plan, number) for number in cells))
         for name, listen in zip(plan.running.cells, plan.cell_listens, strict=True):
             cell = Client(f"http://{listen}")
@@ -333,6 +337,7 @@ def _make_plan(arguments: argparse.Namespace, folder: Folder) -> UpPlan:
         secrets=secrets,
         running=Running(url=f"http://{_WILDCARDS.get(host, host)}:{port}", cells=cells, hosts=hosts),
         cell_listens=_free_listens(int(port) + 1, len(cells)),
+        pools=() if arguments.fleet is None else tuple(read_pools(arguments.fleet)),
     )
 
 

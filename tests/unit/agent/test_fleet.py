@@ -11,6 +11,7 @@ from berth.agent.fleet import (
     provider_id,
     providers,
     read_fleet,
+    read_pools,
     register,
     simulated_fleet,
 )
@@ -64,6 +65,10 @@ inventories = { VCPU = 4 }
 """
 
 
+HOST = "[[host]]\nname = 'a'\naggregates = ['rack-7']\n"
+POOL = "[[pool]]\nname = 'nas'\naggregates = ['rack-7']\ninventories = { DISK_GB = 9 }\n"
+
+
 def written(directory: Path, text: str) -> Path:
     path = directory / "fleet.toml"
     path.write_text(text)
@@ -86,12 +91,33 @@ def test_a_fleet_in_a_file(tmp_path: Path) -> None:
     assert registered.aggregates == (aggregate_id("rack-7"), "d5189a73-2b38-4a3f-9b39-7a6f6a1a6a11")
 
 
+def test_pools_in_a_file(tmp_path: Path) -> None:
+    for text in (POOL, HOST + POOL, HOST + POOL.replace("rack-7", "d5189a73-2b38-4a3f-9b39-7a6f6a1a6a11")):
+        [pool] = read_pools(written(tmp_path, text))
+        assert (pool.id, pool.inventories["DISK_GB"].total) == (provider_id("nas"), 9)
+    assert read_pools(written(tmp_path, HOST)) == []
+    assert [host.name for host in read_fleet(written(tmp_path, HOST + POOL))] == ["a"]
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
         ("", "fleet.toml: there is no [[host]] entry in it"),
-        ("host = 1", "fleet.toml: there is no [[host]] entry in it"),
-        ("hosts = 1", "fleet.toml: unknown key hosts; a fleet is made of [[host]] entries"),
+        ("host = 1", "fleet.toml: host is not written as [[host]] entries"),
+        ("hosts = 1", "fleet.toml: unknown key hosts; a fleet is made of [[host]] and [[pool]] entries"),
+        ("pool = 1", "fleet.toml: pool is not written as [[pool]] entries"),
+        (f"{POOL}", "fleet.toml: there is no [[host]] entry in it"),
+        (f"{HOST}{POOL}colour = 1", "pool 1 (nas): unknown key `colour`"),
+        (f"{HOST}[[pool]]\nname = 'nas'", "pool 1 (nas): Object missing required field `inventories`"),
+        (f"{HOST}{POOL}{POOL}", "pool 2 (nas): the name nas is taken by pool 1; names are unique"),
+        (f"{HOST}{POOL.replace('nas', 'a')}", "pool 1 (a): the name a is taken by host 1; names are unique"),
+        (f"{HOST}{POOL.replace('DISK_GB', 'VCPU')}", "pool 1 (nas): VCPU is what hosts have"),
+        (f"{HOST}{POOL.replace('DISK_GB', 'DISC_GB')}", "pool 1 (nas): DISC_GB is no resource class"),
+        (f"{HOST}{POOL}traits = ['FAST']", "pool 1 (nas): FAST is no trait"),
+        (
+            f"{HOST}{POOL.replace('rack-7', 'rack7')}",
+            "pool 1 (nas): no host of this file is in the aggregate rack7",
+        ),
         ("[[host]\n", "fleet.toml: this is not TOML"),
         ('[[host]]\nname = "a"\n[[host]]\ncolour = 1', "fleet.toml: host 2: unknown key `colour`"),
         ('[[host]]\nname = "a"\ncell = 1', "host 1 (a): Expected `str | null`, got `int`, at `cell`"),
