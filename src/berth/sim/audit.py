@@ -6,11 +6,11 @@ After every command in a region's journal:
 * what an event says was there before is what was there: nobody has decided on something stale;
 * the generation of whatever was written has grown;
 * no provider whose use has grown is over its capacity;
-* no hard policy of a group is broken: members are counted per domain, a server's migration with it;
+* no hard policy of a group is broken that was not broken before, because a provider was moved: members are
+  counted per domain, a server's migration with it;
 * a server with which nothing is being done holds what its record says, unless others write allocations too.
 
-And in a cell's: a saga run goes on from where it was, and does nothing after its end; no unit of a host is in
-two assignments.
+And in a cell's: a saga run goes on from where it was, and does nothing after its end.
 """
 
 from collections import Counter
@@ -35,7 +35,7 @@ from berth.model.events import (
 )
 from berth.model.groups import HOST, Group
 from berth.model.placement import STANDARD_CLASSES, Holdings, Inventory
-from berth.model.saga_runs import Assignment, SagaRun
+from berth.model.saga_runs import SagaRun
 from berth.model.servers import Migration, Record, Server
 
 R = TypeVar("R", bound=Record)
@@ -78,9 +78,12 @@ class Ledger:
                 self.requests.setdefault(entry.origin.request_id, []).append(index)
             self._placed = {event.id for event in entry.events if isinstance(event, ProviderChanged)}
             before = {key: self.used(*key) for event in entry.events for key in _touched(event)}
+            standing = {id: self._standing(id) for id in self._hard_groups(entry.events)}
             for event in entry.events:
                 self._apply(index, event)
             self._judge(index, entry.events, before)
+            for id in self._hard_groups(entry.events):
+                self._judge_group(index, id, standing.get(id, set()))
             for judge in self.judges:
                 judge(index, entry.events)
 
@@ -222,9 +225,6 @@ class Ledger:
                 index,
                 f"{provider} has {capacity} of class {class_id}, and {used} are held",
             )
-        groups = {self._group_of(id) for id in _consumers(events)} - {None}
-        for group in sorted(groups, key=str):
-            self._judge_group(index, str(group))
         if self._is_ours:
             for id in _consumers(events):
                 self._judge_server(index, id)
@@ -233,11 +233,16 @@ class Ledger:
         member = self._facts.get(("member", consumer))
         return None if member is None else member.group
 
-    def _judge_group(self, index: int, id: str) -> None:
-        group: Group | None = self._facts.get(("group", id))
-        if group is None or not group.is_hard:
-            return
-        # A server and its migration are one member; it is in every domain where either holds something.
+    def _hard_groups(self, events: Iterable[Event]) -> list[str]:
+        """The groups with a hard policy that consumers in these events are in."""
+        groups = {self._group_of(id) for id in _consumers(events)}
+        found = ((id, self._facts.get(("group", id))) for id in groups if id is not None)
+        return sorted(id for id, group in found if group is not None and group.is_hard)
+
+    def _standing(self, id: str) -> set[tuple[str, str]]:
+        """Each domain where a member of a group is, with the member. A server and its migration are one
+        member; it is in every domain where either holds something."""
+        group: Group = self._facts["group", id]
         where: set[tuple[str, str]] = set()
         for consumer in self.members.get(id, ()):
             member = self._facts["member", consumer].stands_for
@@ -245,16 +250,19 @@ class Ledger:
                 for provider, _ in self.held(holder):
                     for domain in self.domains(group.domain, self.root(provider)):
                         where.add((domain, member))
-        counts = Counter(domain for domain, _ in where)
+        return where
+
+    def _judge_group(self, index: int, id: str, before: set[tuple[str, str]]) -> None:
+        group: Group = self._facts["group", id]
+        where = self._standing(id)
         if group.is_apart:
-            most = max(counts.values(), default=0)
-            limit = group.max_per_domain
-            self._demand(
-                limit is None or most <= limit, index, f"{most} members of {group.name} are together"
-            )
-        elif len({member for _, member in where}) > 1:
-            # A member that is alone may be moved: then it is in two places for a while.
-            self._demand(len(counts) == 1, index, f"members of {group.name} are apart: {dict(counts)}")
+            counts, were = _count_domains(where), _count_domains(before)
+            for domain, most in counts.items():
+                limit = max(group.max_per_domain or most, were[domain])
+                self._demand(most <= limit, index, f"{most} members of {group.name} are together")
+        elif where - before and not _are_apart(before):
+            apart = _are_apart(where)
+            self._demand(not apart, index, f"members of {group.name} are apart: {sorted(where)}")
 
     def domains(self, kind: str, root: str) -> Iterable[str]:
         """The domains of a kind that a host is in."""
@@ -288,7 +296,7 @@ class Ledger:
 
 
 class Runs:
-    """What a cell's journal says of saga runs, and of the units that servers have."""
+    """What a cell's journal says of saga runs."""
 
     def __init__(self, cell: str, fail: Fail) -> None:
         self._cell = cell
@@ -296,26 +304,12 @@ class Runs:
         self.runs: dict[str, SagaRun] = {}
         self.seen: set[str] = set()
         """All that there have been."""
-        self._assigned: dict[str, Assignment] = {}
 
     def take(self, index: int, entries: Iterable[Any]) -> None:
         for entry in entries:
             for event in entry.events:
-                match event:
-                    case RecordChanged(SagaRun(), _) | RecordChanged(None, SagaRun()):
-                        self._follow(index, event.before, event.after)
-                    case RecordChanged(Assignment() as before, None):
-                        self._assigned.pop(before.id)
-                    case RecordChanged(_, Assignment() as after):
-                        self._assigned[after.id] = after
-            if any(isinstance(event.after, Assignment) for event in entry.events):
-                self._judge_units(index)
-
-    def _judge_units(self, index: int) -> None:
-        names = [(one.host, unit) for one in self._assigned.values() for unit in one.unit_names()]
-        if len(set(names)) < len(names):
-            twice = next(name for name, n in Counter(names).items() if n > 1)
-            self._fail(f"{self._cell} {index}: the unit {twice} is in two assignments")
+                if isinstance(event, RecordChanged) and isinstance(event.after or event.before, SagaRun):
+                    self._follow(index, event.before, event.after)
 
     def _follow(self, index: int, before: Any, after: Any) -> None:
         id = (after or before).id
@@ -332,6 +326,16 @@ class Runs:
             )
         self.runs[id] = after
         self.seen.add(id)
+
+
+def _count_domains(where: Iterable[tuple[str, str]]) -> Counter[str]:
+    return Counter(domain for domain, _ in where)
+
+
+def _are_apart(where: set[tuple[str, str]]) -> bool:
+    """Whether there are several members, in several domains. One that is alone may be moved: then it is in
+    two places for a while."""
+    return len({member for _, member in where}) > 1 and len(_count_domains(where)) > 1
 
 
 def _capacity(inventory: Inventory) -> int:

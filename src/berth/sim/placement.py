@@ -5,6 +5,7 @@ rendering is shared with the API: the judge of commands is the oracle. It speaks
 knows the requests that simulated clients send; others are none of its business.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
@@ -16,21 +17,27 @@ from berth.model.events import (
     AggregatesChanged,
     ConsumerChanged,
     Event,
+    GroupChanged,
     InventoryChanged,
+    MemberChanged,
     ProviderChanged,
     ProviderStamped,
     ResourceClassChanged,
     TraitChanged,
     TraitsChanged,
 )
-from berth.model.ids import AggregateId, ConsumerId, ProviderId
+from berth.model.groups import HOST, Group
+from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
 from berth.model.placement import Inventory
+from berth.oracle import groups
 from berth.oracle.facts import (
     AllocationFact,
     ClassFact,
     ConsumerFact,
     Facts,
+    GroupFact,
     InventoryFact,
+    MemberFact,
     ProviderFact,
 )
 from berth.oracle.ledger import Oracle
@@ -87,6 +94,14 @@ def apply(facts: Facts, event: Event) -> None:
                 for provider, amounts in held
                 for number, amount in amounts
             ]
+        case GroupChanged(id=group, after=rule):
+            facts.groups = [fact for fact in facts.groups if fact.id != group]
+            if rule is not None:
+                facts.groups.append(GroupFact(group, rule))
+        case MemberChanged(consumer=member, after=joined):
+            facts.members = [fact for fact in facts.members if fact.consumer != member]
+            if joined is not None:
+                facts.members.append(MemberFact(member, joined.group, joined.stands_for))
 
 
 def _change(facts: Facts, id: ProviderId, **changes: Any) -> None:
@@ -118,6 +133,8 @@ def content(facts: Facts) -> tuple[object, ...]:
         frozenset(
             (f.consumer, f.provider, facts.class_name(f.resource_class), f.amount) for f in facts.allocations
         ),
+        frozenset((f.id, f.group.policy, f.group.max_per_domain) for f in facts.groups),
+        frozenset((f.consumer, f.group, f.stands_for) for f in facts.members),
     )
 
 
@@ -161,7 +178,19 @@ def command_of(method: str, path: str, body: Any) -> c.LedgerCommand | None:
                 for id, one in body["inventories"].items()
             )
             return c.Reshape(new, _claims(body["allocations"]))
+        case ("POST", "berth", "v1", "groups"):
+            asked = body["group"]
+            rule = Group(asked["name"], asked["policy"], HOST, asked["max_per_domain"], None, "", "", 0)
+            return c.CreateGroup(GroupId(asked["uuid"]), rule, _consumers(asked["members"]))
+        case ("PATCH", "berth", "v1", "groups", id):
+            return c.ChangeGroup(GroupId(id), **body["group"])
+        case ("POST", "berth", "v1", "groups", id, "members"):
+            return c.ChangeMembers(GroupId(id), _consumers(body["add"]), _consumers(body["remove"]))
     return None
+
+
+def _consumers(ids: Iterable[str]) -> tuple[ConsumerId, ...]:
+    return tuple(map(ConsumerId, ids))
 
 
 def _change_of_provider(method: str, id: ProviderId, what: list[str], body: Any) -> c.LedgerCommand | None:
@@ -230,7 +259,23 @@ def answer_of(facts: Oracle, path: str) -> Any:
             return {} if facts.has_trait(name) else None
         case ["resource_classes", name]:
             return {"name": name} if facts.class_number(name) is not None else None
+        case ["berth", "v1", "groups", id]:
+            return _group(facts, GroupId(id))
     return UNKNOWN
+
+
+def _group(facts: Facts, id: GroupId) -> Any:
+    """The rule of a group, where each member is, and how many there are on each host."""
+    rule = facts.group(id)
+    if rule is None:
+        return None
+    members = {
+        fact.consumer: (fact.stands_for, sorted(groups.hosts_of(facts, fact.consumer)))
+        for fact in facts.members
+        if fact.group == id
+    }
+    counts = Counter(host for _, host in groups.standing(facts, id))
+    return {"rule": (rule.policy, rule.max_per_domain), "members": members, "counts": dict(counts)}
 
 
 def _allocations(facts: Facts, id: ConsumerId) -> Any:
@@ -335,7 +380,18 @@ def comparable(path: str, body: Any) -> Any:
             return sorted(body["traits"])
         case ["traits", _]:
             return {}
+        case ["berth", "v1", "groups", *_]:
+            return _comparable_group(body["group"])
     return body
+
+
+def _comparable_group(group: dict[str, Any]) -> dict[str, Any]:
+    members = {
+        one["consumer_uuid"]: (one["stands_for"], sorted(place["host_uuid"] for place in one["standing"]))
+        for one in group["members"]
+    }
+    counts = {one["domain"]: one["members"] for one in group["domains"] if one["members"]}
+    return {"rule": (group["policy"], group["max_per_domain"]), "members": members, "counts": counts}
 
 
 def _without_links(body: dict[str, Any]) -> dict[str, Any]:

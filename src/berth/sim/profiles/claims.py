@@ -3,7 +3,7 @@ held against the history of the journal (``linear``).
 
 There are few providers, little room and few consumers, so that clients are in each other's way: what they
 read is old when they write, and some write what they read long ago. Providers are deleted and made again
-under their old uuids.
+under their old uuids. Most consumers are in groups, which the clients of Placement know nothing of.
 """
 
 import asyncio
@@ -11,13 +11,13 @@ import random
 from collections.abc import Awaitable, Iterable
 from typing import Any, Final
 
-from berth.client import Answer
 from berth.journal import JournalRow
 from berth.journal.body import decode_entries
 from berth.model.events import Batch
 from berth.sim.cloud import HousePace, SimCloud
 from berth.sim.linear import Linear
 from berth.sim.nemesis import REGION_FAULTS
+from berth.sim.rest import ask_until_served
 from berth.sim.simulation import Act, Simulation
 from berth.sim.world import Process
 
@@ -27,12 +27,18 @@ CLASSES: Final = ("VCPU", "MEMORY_MB", "CUSTOM_GOLD")
 TRAITS: Final = ("HW_CPU_X86_AVX", "CUSTOM_RED", "CUSTOM_BLUE")
 PROVIDERS: Final = tuple(f"aaaaaaaa-0000-4000-8000-{number:012x}" for number in range(8))
 CONSUMERS: Final = tuple(f"cccccccc-0000-4000-8000-{number:012x}" for number in range(20))
+GROUPS: Final[dict[str, tuple[str, int | None, tuple[str, ...]]]] = {
+    "bbbbbbbb-0000-4000-8000-000000000001": ("anti-affinity", 1, CONSUMERS[:5]),
+    "bbbbbbbb-0000-4000-8000-000000000002": ("anti-affinity", 2, CONSUMERS[5:10]),
+    "bbbbbbbb-0000-4000-8000-000000000003": ("affinity", None, CONSUMERS[10:13]),
+}
+"""Groups: the policy of each, how many members may share a host, and who is in it."""
 AGGREGATES: Final = tuple(f"dddddddd-0000-4000-8000-{number:012x}" for number in range(3))
 _VOCABULARY: Final = ("/traits/CUSTOM_RED", "/traits/CUSTOM_BLUE", "/resource_classes/CUSTOM_GOLD")
+_GROUPS: Final = "/berth/v1/groups"
 _OLD: Final = 0.1
 """How often a client writes on the strength of what it, or another, has read before."""
 _BURST_MAX: Final = 12
-_RETRY_S: Final = 5.0
 
 Body = dict[str, Any]
 
@@ -55,6 +61,9 @@ class ClaimsProfile:
             await users.must("POST", "/resource_providers", {"uuid": provider, "name": provider})
             body = {"resource_provider_generation": 0, "inventories": inventories}
             await users.must("PUT", f"/resource_providers/{provider}/inventories", body)
+        for uuid, (policy, limit, members) in GROUPS.items():
+            group = {"uuid": uuid, "name": policy, "policy": policy, "max_per_domain": limit}
+            await users.must("POST", _GROUPS, {"group": {**group, "members": members}})
 
     def choices(self) -> list[tuple[float, str, Act]]:
         faults = [(weight / 8, name, act) for weight, name, act in REGION_FAULTS]
@@ -83,16 +92,6 @@ def watch(simulation: Simulation, *, judges_content: bool = True) -> Linear:
     return linear
 
 
-async def ask_until_served(simulation: Simulation, method: str, path: str, body: Any = None) -> Answer:
-    """The answer of one who can answer: a call that hangs in a database does so for long after all faults
-    have stopped."""
-    while True:
-        answer = await simulation.users.ask(method, path, body)
-        if answer is not None and answer.status != 503:
-            return answer
-        await asyncio.sleep(_RETRY_S)
-
-
 # -- reading ------------------------------------------------------------------------------------
 
 
@@ -106,6 +105,7 @@ def _paths() -> list[str]:
         *(f"/usages?project_id={project}" for project in PROJECTS),
         *(f"/resource_providers/{id}{what}" for id in PROVIDERS for what in about),
         *(f"/allocations/{id}" for id in CONSUMERS),
+        *(f"{_GROUPS}/{id}" for id in GROUPS),
     ]
 
 
@@ -339,6 +339,21 @@ def _moved(allocations: Body, source: str, target: str, name: str) -> Body:
     return {id: one for id, one in after.items() if one["resources"]}
 
 
+# -- groups -------------------------------------------------------------------------------------
+
+
+async def change_members(simulation: Simulation, rng: random.Random) -> None:
+    """Some join, some leave: members, or consumers in no group, or in another."""
+    add, remove = (rng.sample(CONSUMERS, rng.randint(0, 2)) for _ in range(2))
+    path = f"{_GROUPS}/{rng.choice(list(GROUPS))}/members"
+    await simulation.users.ask("POST", path, {"add": add, "remove": remove})
+
+
+async def change_limit(simulation: Simulation, rng: random.Random) -> None:
+    path = f"{_GROUPS}/{rng.choice(list(GROUPS))}"
+    await simulation.users.ask("PATCH", path, {"group": {"max_per_domain": rng.choice((1, 1, 2, 3))}})
+
+
 # -- all together -------------------------------------------------------------------------------
 
 
@@ -370,4 +385,6 @@ ACTS: Final[list[tuple[float, str, Act]]] = [
     (6, "move", move),
     (8, "delete allocations", delete_allocations),
     (5, "reshape", reshape),
+    (2, "change members", change_members),
+    (1, "change a limit", change_limit),
 ]

@@ -19,7 +19,8 @@ from berth.client import Answer
 from berth.sim.cloud import SimCloud
 from berth.sim.database import Condition
 from berth.sim.nemesis import fill_disk, kill_worker, take_database_away, trouble_database
-from berth.sim.profiles.claims import ask_until_served, make_claim, watch
+from berth.sim.profiles.claims import make_claim, watch
+from berth.sim.rest import ask_until_served
 from berth.sim.simulation import Act, Simulation
 from berth.sim.users import Asked
 
