@@ -87,10 +87,9 @@ class HostAgent:
 
     async def _ask_to_register(self) -> Registered:
         async with self._turns:
-            report = msgspec.structs.replace(
-                self._register, servers=self._list_servers(), units=self._driver.units()
+            return await self._conductor.register(
+                msgspec.structs.replace(self._register, servers=self._list_servers())
             )
-            return await self._conductor.register(report)
 
     async def _register_once(self) -> None:
         """Register again because the conductor asks for it. It can wait: the host goes on polling."""

@@ -7,9 +7,11 @@ production.
 
 import asyncio
 import contextlib
+import errno
 import functools
+import os
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self, TypeVar
 
@@ -18,7 +20,7 @@ import msgspec
 from berth.agent.conductor import ConductorClient
 from berth.agent.credentials import Credential
 from berth.agent.drivers.behaviour import Behaviours, SimBehaviour
-from berth.agent.drivers.sim import NAME, Disk, UnitsOnDisk
+from berth.agent.drivers.sim import Disk
 from berth.agent.fleet import SimHost, register, simulated_fleet
 from berth.agent.host import HostAgent, Pace
 from berth.agent.state import AgentState, Files, StoredState, read_state, state_path
@@ -78,10 +80,11 @@ def _read_policy(defaults: Literal["legacy", "secure"]) -> Policy:
 
 
 class MemoryFiles(Files):
-    """The disk of a host: it survives its host."""
+    """The disk of a host: it survives its host. One that is full can be read, and not written."""
 
     def __init__(self) -> None:
         self._content: dict[Path, bytes] = {}
+        self.is_full = False
 
     def read(self, path: Path) -> bytes:
         try:
@@ -93,6 +96,8 @@ class MemoryFiles(Files):
         self._content.pop(path, None)
 
     def replace(self, path: Path, content: bytes) -> None:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         self._content[path] = content
 
 
@@ -317,46 +322,40 @@ class HostPart(CloudPart):
     def __init__(self, cloud: "SimCloud", host: SimHost) -> None:
         super().__init__(cloud, host.name)
         self.host = host
-        self._files = MemoryFiles()
-        self.state = AgentState(state_path(_FOLDER, host.name), self._files)
-        self._survived: tuple[Disk, UnitsOnDisk] | None = None
+        self.files = MemoryFiles()
+        self.state = AgentState(state_path(_FOLDER, host.name), self.files)
+        self._survived: Disk | None = None
 
     def stored(self) -> StoredState:
         """What is on the disk."""
-        return read_state(state_path(_FOLDER, self.host.name), self._files)
+        return read_state(state_path(_FOLDER, self.host.name), self.files)
 
     def start(self) -> None:
         # What was not written to the disk is lost.
-        self.state = AgentState(state_path(_FOLDER, self.host.name), self._files)
+        self.state = AgentState(state_path(_FOLDER, self.host.name), self.files)
         if self._survived is not None:
-            disk, units = self._survived
             self.state.disk.clear()
-            self.state.disk.update(disk)
-            self.state.units.clear()
-            self.state.units.update(units)
+            self.state.disk.update(self._survived)
             self._survived = None
         super().start()
 
     def credential(self, rng: random.Random) -> Credential:
         """The host's credential, as its disk has it."""
         host = self.host
-        return Credential(_FOLDER, host.name, host.id, self._files, lambda: f"{rng.getrandbits(256):064x}")
+        return Credential(_FOLDER, host.name, host.id, self.files, lambda: f"{rng.getrandbits(256):064x}")
 
     def kill_agent(self) -> None:
         """The agent dies. What its hypervisor has done stays, though the agent has not written it down."""
-        self._survived = dict(self.state.disk), dict(self.state.units)
+        self._survived = dict(self.state.disk)
         self.kill()
 
     async def _run(self, process: Process) -> None:
         cloud, host = self.cloud, self.host
         rng = process.ids.rng
-        report = register(host, NAME)
-        driver = FaultyDriver(
-            host.name, self.state, cloud.behaviours, rng, lambda: report.providers, cloud.faults
-        )
+        driver = FaultyDriver(host.name, self.state.disk, cloud.behaviours, rng, cloud.faults)
         client = cloud.connect_agent(self, process)
         agent = HostAgent(
-            report,
+            register(host, driver.name),
             driver,
             self.state,
             self.credential(rng),
@@ -369,8 +368,7 @@ class HostPart(CloudPart):
 
 
 class SimCloud:
-    """Made in a running event loop whose time is virtual; ``running`` starts it. ``options`` are settings.
-    ``fleet``: its hosts, in place of so many that are alike."""
+    """Made in a running event loop whose time is virtual; ``running`` starts it. ``options`` are settings."""
 
     def __init__(
         self,
@@ -378,7 +376,6 @@ class SimCloud:
         seed: int,
         cells: int = 1,
         hosts: int = 5,
-        fleet: Sequence[SimHost] = (),
         racks: int = 0,
         workers: int = 1,
         behaviour: SimBehaviour | None = None,
@@ -408,7 +405,7 @@ class SimCloud:
         self.cells = {name: SimCell(self, name) for name in names}
         self.housekeeper = None if housekeeping is None else Housekeeper(self, housekeeping)
         self.hosts: dict[str, HostPart] = {}
-        for number, host in enumerate(fleet or simulated_fleet(hosts)):
+        for number, host in enumerate(simulated_fleet(hosts)):
             in_racks = (f"rack{number % racks + 1}",) if racks else ()
             placed = msgspec.structs.replace(host, cell=names[number % cells], aggregates=in_racks)
             self.hosts[host.name] = HostPart(self, placed)
@@ -447,6 +444,11 @@ class SimCloud:
         self.network.unblock_all()
         for database in self.databases():
             database.heal()
+        self.faults.heal()
+        for host in self.hosts.values():
+            host.files.is_full = False
+        for process in self.replaced:
+            process.thaw()
         for part in self.parts():
             part.thaw()
             part.revive()

@@ -230,7 +230,7 @@ class Crashes:
             _decide_first(database, self._on_call)
         cloud.network.decide = _first_of(self._on_request, cloud.network.decide)
         cloud.network.served = self._on_served
-        cloud.faults.at_driver = self._at_driver
+        cloud.faults.at_driver.append(self._at_driver)
 
     def arm(self, subjects: Collection[str], crash: Crash, failing: tuple[int, int] | None = None) -> None:
         self._armed.append(_Armed(frozenset(subjects), crash, failing))

@@ -10,21 +10,21 @@ down;
 * ``lose``: the agent's report, or Placement's answer, is lost on its way, once;
 * ``late``: no report arrives before the deadline, or the request to Placement is lost.
 
-Where a run stands is read off the rows that get into the cells' journals.
+Where a run stands is read off the rows that get into the cells' journals. A process that is ``doomed`` dies
+at its next write, whatever that is about.
 """
 
 import functools
 import random
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import httpx
 
 from berth.agent.drivers import DriverError
 from berth.agent.drivers.behaviour import Behaviours
-from berth.agent.drivers.sim import SimDriver
-from berth.agent.state import AgentState
-from berth.cell.protocol import REPORT, AgentCommand, ReportedProvider
+from berth.agent.drivers.sim import Disk, SimDriver
+from berth.cell.protocol import REPORT, AgentCommand
 from berth.journal import JournalRow
 from berth.model.events import Batch, RecordChanged
 from berth.model.saga_runs import Phase, SagaRun
@@ -73,15 +73,24 @@ class StepFaults:
         self._unheard: set[str] = set()
         # Runs whose change is refused for as long as they have this version.
         self._refused: set[tuple[str, int]] = set()
-        self.at_driver: Callable[[str, AgentCommand, Edge], Awaitable[None]] | None = None
+        self.at_driver: list[Callable[[str, AgentCommand, Edge], Awaitable[None]]] = []
         """Awaited by the driver of a host before and after it carries a command out."""
+        self.doomed: dict[str, Edge] = {}
+        """Workers and conductors that die at their next write: before it leaves, or when it is in."""
         cloud.network.decide = self._on_request
         for cell in cloud.cells.values():
             cell.database.appended.append(functools.partial(self._on_appended, cell.name))
-            cell.database.decide = self._on_call
+        for database in cloud.databases():
+            database.appended.append(self._on_written)
+            database.decide = self._on_call
 
     def add(self, fault: StepFault) -> None:
         self._waiting.append(fault)
+
+    def heal(self) -> None:
+        """What has not happened yet does not happen any more."""
+        self._waiting.clear()
+        self.doomed.clear()
 
     # -- where runs stand -----------------------------------------------------------------------
 
@@ -109,9 +118,28 @@ class StepFaults:
 
     # -- edges ----------------------------------------------------------------------------------
 
+    def _die(self, process: Process, edge: Edge) -> bool:
+        """Whether a process dies here."""
+        if self.doomed.get(process.name) != edge:
+            return False
+        del self.doomed[process.name]
+        part = next(one for one in self._cloud.parts() if one.name == process.name)
+        if part.process is process:
+            part.crash()
+        else:
+            process.kill()
+        return True
+
+    def _on_written(self, process: Process, row: JournalRow, batch: Batch) -> None:
+        self._die(process, "after")
+
     def _on_call(self, process: Process, name: str, arguments: tuple[Any, ...]) -> Trouble | None:
         """A conductor that is to die after a step dies when it writes the step's outcome."""
-        if name != "append" or process.name not in self._cloud.cells:
+        if name != "append":
+            return None
+        if self._die(process, "before"):
+            return "unsent"
+        if process.name not in self._cloud.cells:
             return None
         for run, after in _changes(arguments[0]):
             if run is None or after is None or after.log == run.log or isinstance(task_of(run), Skip):
@@ -176,15 +204,9 @@ class FaultyDriver(SimDriver):
     """A hypervisor that fails where it is told to."""
 
     def __init__(
-        self,
-        host: str,
-        state: AgentState,
-        behaviours: Behaviours,
-        rng: random.Random,
-        tree: Callable[[], Iterable[ReportedProvider]],
-        faults: StepFaults,
+        self, host: str, disk: Disk, behaviours: Behaviours, rng: random.Random, faults: StepFaults
     ) -> None:
-        super().__init__(host, state.disk, behaviours, rng, state.units, tree)
+        super().__init__(host, disk, behaviours, rng)
         self._faults = faults
 
     async def carry_out(self, command: AgentCommand) -> None:
@@ -192,12 +214,11 @@ class FaultyDriver(SimDriver):
             told(self._host, command, self)
         if self._faults.fails(command):
             raise DriverError("injected")
-        at_driver = self._faults.at_driver
-        if at_driver is not None:
-            await at_driver(self._host, command, "before")
+        for passed in tuple(self._faults.at_driver):
+            await passed(self._host, command, "before")
         await super().carry_out(command)
-        if at_driver is not None:
-            await at_driver(self._host, command, "after")
+        for passed in tuple(self._faults.at_driver):
+            await passed(self._host, command, "after")
 
 
 def _changes(batch: Batch) -> Iterator[tuple[SagaRun | None, SagaRun | None]]:

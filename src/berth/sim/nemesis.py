@@ -8,11 +8,16 @@ import random
 from typing import Any, Final, get_args
 
 from berth.agent.drivers.behaviour import Rule, SimBehaviour
+from berth.cell.protocol import AgentCommand
 from berth.sagas.saga import Verb
-from berth.sim.cloud import REGION, CloudPart
+from berth.sim.cloud import REGION, CloudPart, HostPart
 from berth.sim.database import Condition, Database
-from berth.sim.network import Weather
+from berth.sim.network import Edge, Weather
 from berth.sim.simulation import Act, Simulation
+
+_MEET_S: Final = 60.0
+_BACK_FULL: Final = 0.2
+"""How many hosts that died are back with a full disk."""
 
 
 async def kill_conductor(simulation: Simulation, rng: random.Random) -> None:
@@ -28,11 +33,86 @@ async def kill_worker(simulation: Simulation, rng: random.Random) -> None:
     await _kill(simulation, rng.choice(simulation.cloud.workers), rng.uniform(0, 10))
 
 
+async def kill_at_write(simulation: Simulation, rng: random.Random) -> None:
+    """A worker or a conductor dies at its next write: it got in, or not."""
+    cloud = simulation.cloud
+    part = rng.choice([*cloud.workers, *cloud.cells.values()])
+    cloud.faults.doomed[part.name] = rng.choice(("before", "after"))
+
+
+async def kill_at_command(simulation: Simulation, rng: random.Random) -> None:
+    """An agent dies when its driver has done something that the agent has not written down."""
+    host = await _meet_command(simulation)
+    if host is not None:
+        host.kill_agent()
+        await asyncio.sleep(rng.uniform(0, 10))
+        host.revive()
+
+
+async def outlive_conductor(simulation: Simulation, rng: random.Random) -> None:
+    """A host dies as it carries something out, and its conductor stops with it. Another takes over, and the
+    host is back. Then the old one goes on, and hands out what it still waits for."""
+    cloud = simulation.cloud
+    host = await _meet_command(simulation)
+    if host is None:
+        return
+    cell = cloud.cells[host.host.cell or ""]
+    old = cell.process
+    host.kill_agent()
+    cell.freeze()
+    cell.replace()
+    await asyncio.sleep(cloud.heartbeat_timeout_s * rng.uniform(1.2, 3))
+    host.revive()
+    await asyncio.sleep(rng.uniform(5, 40))
+    if old is not None:
+        old.thaw()
+
+
+async def _meet_command(simulation: Simulation) -> HostPart | None:
+    """The next host whose driver has carried a command out, where its agent stands still; None if there is
+    none for a while."""
+    faults = simulation.cloud.faults
+    met: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def stop(host: str, command: AgentCommand, edge: Edge) -> None:
+        if edge == "after" and not met.done():
+            met.set_result(host)
+            await asyncio.Event().wait()
+
+    faults.at_driver.append(stop)
+    try:
+        async with asyncio.timeout(_MEET_S):
+            return simulation.cloud.hosts[await met]
+    except TimeoutError:
+        return None
+    finally:
+        faults.at_driver.remove(stop)
+
+
 async def kill_host(simulation: Simulation, rng: random.Random) -> None:
-    """Shorter or longer than a heartbeat timeout: some are evacuated meanwhile."""
+    """Shorter or longer than a heartbeat timeout: some are evacuated meanwhile. Now and then a host is back
+    with a full disk."""
     host = rng.choice(list(simulation.cloud.hosts.values()))
     timeout_s = simulation.cloud.heartbeat_timeout_s
-    await _kill(simulation, host, rng.choice((rng.uniform(0, timeout_s), rng.uniform(2, 20) * timeout_s)))
+    away_s = rng.choice((rng.uniform(0, timeout_s), rng.uniform(2, 20) * timeout_s))
+    if rng.random() < _BACK_FULL:
+        host.kill()
+        await asyncio.sleep(away_s)
+        await _fill(host, rng)
+    else:
+        await _kill(simulation, host, away_s)
+
+
+async def fill_host(simulation: Simulation, rng: random.Random) -> None:
+    """The disk of a host is full: what its agent must keep cannot be written."""
+    await _fill(rng.choice(list(simulation.cloud.hosts.values())), rng)
+
+
+async def _fill(host: HostPart, rng: random.Random) -> None:
+    host.files.is_full = True
+    host.revive()
+    await asyncio.sleep(rng.uniform(1, 60))
+    host.files.is_full = False
 
 
 async def _kill(simulation: Simulation, part: CloudPart, away_s: float) -> None:
@@ -132,10 +212,14 @@ def _database(simulation: Simulation, rng: random.Random) -> Database:
 
 
 FAULTS: Final[list[tuple[float, str, Act]]] = [
-    (3, "kill a conductor", kill_conductor),
+    (2, "kill a conductor", kill_conductor),
     (1, "replace a conductor", replace_conductor),
+    (1, "outlive a conductor", outlive_conductor),
     (2, "kill a worker", kill_worker),
+    (3, "kill at a write", kill_at_write),
     (4, "kill a host", kill_host),
+    (2, "kill at a command", kill_at_command),
+    (1, "fill a host", fill_host),
     (2, "storm", storm),
     (2, "partition", partition),
     (2, "trouble a database", trouble_database),
@@ -146,7 +230,8 @@ FAULTS: Final[list[tuple[float, str, Act]]] = [
 ]
 """Of a cloud with cells and hosts."""
 REGION_FAULTS: Final[list[tuple[float, str, Act]]] = [
-    (3, "kill a worker", kill_worker),
+    (2, "kill a worker", kill_worker),
+    (2, "kill at a write", kill_at_write),
     (3, "freeze a worker", freeze_worker),
     (2, "storm", storm),
     (3, "trouble a database", trouble_database),

@@ -195,16 +195,8 @@ class Simulation:
 
 
 def simulate(profile: Profile, seed: int, *, minutes: float, first: int | None = None) -> SeedOutcome:
-    """Play the actions of a seed, or the ``first`` of them. Nothing is left of the simulation: what the dead
-    would do as they are thrown away must not happen to whatever runs next."""
-    try:
-        return _simulate(profile, seed, draw_actions(profile, seed, minutes)[:first])
-    finally:
-        with throwing_away():
-            gc.collect()
-
-
-def _simulate(profile: Profile, seed: int, actions: list[PlannedAction]) -> SeedOutcome:
+    """Play the actions of a seed, or the ``first`` of them."""
+    actions = draw_actions(profile, seed, minutes)[:first]
     loop = VirtualLoop()
     simulation: Simulation | None = None
 
@@ -224,7 +216,7 @@ def _simulate(profile: Profile, seed: int, actions: list[PlannedAction]) -> Seed
         loop.close()
     assert simulation is not None
     trace = simulation.world.trace
-    return SeedOutcome(
+    outcome = SeedOutcome(
         failure,
         trace.digest,
         trace.lines,
@@ -234,6 +226,10 @@ def _simulate(profile: Profile, seed: int, actions: list[PlannedAction]) -> Seed
         dict(sorted(simulation.counts.items())),
         () if simulation.crashes is None else tuple(simulation.crashes.hit),
     )
+    with throwing_away():
+        simulation = None
+        gc.collect()
+    return outcome
 
 
 class _BugHandler(logging.Handler):

@@ -114,7 +114,6 @@ from berth.model.rejections.scheduling import (
     ConstraintStep,
     NoFit,
     PlanStale,
-    PoolShortage,
     SpecInvalid,
     UnknownConsumer,
     UnknownHost,
@@ -154,7 +153,6 @@ from berth.model.rejections.servers import (
     ServerStateWrong,
     ServerUnsettled,
     TooManyNeeds,
-    UnitTaken,
 )
 
 __all__ = [
@@ -253,7 +251,6 @@ __all__ = [
     "PlanStale",
     "PoolIsNoHost",
     "PoolNotFound",
-    "PoolShortage",
     "ProviderExists",
     "ProviderGenerationConflict",
     "ProviderHasChildren",
@@ -297,7 +294,6 @@ __all__ = [
     "TraitsNotFound",
     "TreeRule",
     "TreeRuleBroken",
-    "UnitTaken",
     "UnitsViolated",
     "UnknownConsumer",
     "UnknownHost",

@@ -11,7 +11,14 @@ from berth.cell.conductor import Deadlines
 from berth.model.servers import Migration, Server
 from berth.sim.cloud import REGION, SimCloud
 from berth.sim.nemesis import FAULTS
-from berth.sim.rest import check_disks, check_doctor, check_holdings, check_views, come_to_rest
+from berth.sim.rest import (
+    ask_until_served,
+    check_disks,
+    check_doctor,
+    check_holdings,
+    check_views,
+    come_to_rest,
+)
 from berth.sim.simulation import Act, Simulation
 
 COMPUTE: Final = "/compute/v2.1"
@@ -55,6 +62,7 @@ class LifecycleProfile:
     def choices(self) -> list[tuple[float, str, Act]]:
         own: list[tuple[float, str, Act]] = [
             (20, "create", create),
+            (2, "crowd a group", crowd_group),
             (5, "look", look),
             (3, "abort", abort),
             (8, "evacuate from a dead host", evacuate),
@@ -67,6 +75,7 @@ class LifecycleProfile:
         await check_doctor(simulation)
         await check_holdings(simulation)
         await check_views(simulation)
+        await check_deletion(simulation)
 
 
 async def prepare_images(simulation: Simulation) -> None:
@@ -102,7 +111,19 @@ async def upload(simulation: Simulation, image: str) -> None:
 # -- what users do ------------------------------------------------------------------------------
 
 
-async def create(simulation: Simulation, rng: random.Random) -> None:
+async def check_deletion(simulation: Simulation) -> None:
+    """Whatever has happened before: every server can be deleted, and nothing is left of it."""
+    ledger, cloud = simulation.ledger, simulation.cloud
+    for id in list(ledger.servers):
+        await ask_until_served(simulation, "DELETE", f"{COMPUTE}/servers/{id}")
+    await come_to_rest(cloud)
+    for server in ledger.servers.values():
+        simulation.fail(f"server {server.id} ({server.state}) cannot be deleted: {server.fault}")
+    await check_disks(simulation)
+    ledger.check_records()
+
+
+async def create(simulation: Simulation, rng: random.Random, group: str | None = None) -> None:
     """One server or some, in a group or not."""
     if len(simulation.ledger.servers) >= SERVERS_MAX:
         return
@@ -114,11 +135,19 @@ async def create(simulation: Simulation, rng: random.Random) -> None:
             "networks": "none",
         }
     }
-    if rng.random() < 0.3:
-        body["os:scheduler_hints"] = {"group": rng.choice(simulation.facts["groups"])}
+    if group is None and rng.random() < 0.3:
+        group = rng.choice(simulation.facts["groups"])
+    if group is not None:
+        body["os:scheduler_hints"] = {"group": group}
     if rng.random() < 0.2:
         body["server"] |= {"min_count": 2, "max_count": 4}
     await simulation.users.ask("POST", f"{COMPUTE}/servers", body)
+
+
+async def crowd_group(simulation: Simulation, rng: random.Random) -> None:
+    """Several users create members of one group in the same moment."""
+    group = rng.choice(simulation.facts["groups"])
+    await asyncio.gather(*(create(simulation, rng, group) for _ in range(rng.randint(2, 4))))
 
 
 async def delete(simulation: Simulation, rng: random.Random) -> None:
