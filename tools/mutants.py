@@ -137,11 +137,17 @@ MUTANTS: Final = (
         why="an append that wrote nothing is taken for one that did",
     ),
     Mutant(
-        name="append follows nothing",
+        name="append asks for nothing",
         file="journal/journal.py",
-        text="OR EXISTS ({follows}))",
-        instead="OR 1 = 1 OR EXISTS ({follows}))",
-        why="a writer goes on behind a row that is not there, or is another",
+        text="""\
+            f"{values} WHERE NOT EXISTS (SELECT 1 FROM journal WHERE idx > {mark}) "
+            f"AND ({mark} = 1 OR EXISTS ({follows}))"
+""",
+        instead="""\
+            f"{values} WHERE NOT EXISTS (SELECT 1 FROM journal WHERE 1 = 2 AND idx > {mark}) "
+            f"AND ({mark} = 1 OR 1 = 1 OR EXISTS ({follows}))"
+""",
+        why="a writer that was stopped meanwhile writes where the journal was pruned",
         profile="claims",
     ),
     Mutant(
@@ -200,6 +206,7 @@ if event.after is not None:
                 self.groups.stand(id, self.hosts_held(event.held_before), -1)
 """,
         why="a group counts a member on a host where it holds nothing any more",
+        profile="claims",
     ),
     # -- ledger ---------------------------------------------------------------------------------
     Mutant(
@@ -239,6 +246,7 @@ if event.after is not None:
         text="return _stands_for(view, givers, after)",
         instead="return None",
         why="the place that a migration holds is given to another member of the group",
+        profile="claims",
     ),
     Mutant(
         name="max per domain off by one",
@@ -246,6 +254,7 @@ if event.after is not None:
         text="if group.max_per_domain is not None and there > group.max_per_domain:",
         instead="if group.max_per_domain is not None and there > group.max_per_domain + 1:",
         why="one member more than allowed shares a domain",
+        profile="claims",
     ),
     Mutant(
         name="affinity not judged",
@@ -253,6 +262,7 @@ if event.after is not None:
         text="if new and not is_apart and not self._is_shared(who, domains, after):",
         instead="if False:",
         why="members that must be together are apart",
+        profile="claims",
     ),
     Mutant(
         name="quota off by one",
@@ -494,6 +504,33 @@ places = [place.id for place in (run.dest,) if place is not None]
         instead="pass",
         why="a command that hangs blocks every later one for its server",
     ),
+    Mutant(
+        name="leftover destroyed though it is gone",
+        file="agent/commands.py",
+        text="if not self._is_here(leftover.server):",
+        instead="if False:",
+        why="an agent and its conductor tell each other of a leftover that is gone, without a pause",
+    ),
+    Mutant(
+        name="leftover brought back",
+        file="agent/commands.py",
+        text="""\
+        return server in self._driver.servers() or any(
+            job.command.server == server and id not in self._state.results for id, job in self._jobs.items()
+        )
+""",
+        instead="""\
+        return server in self._driver.servers()
+""",
+        why="a command that is under way builds a server where it is to be destroyed",
+    ),
+    Mutant(
+        name="leftover destroyed before a report",
+        file="agent/commands.py",
+        text="job.command.server == server and id not in self._state.results for id, job",
+        instead="job.command.server == server for id, job",
+        why="a leftover is destroyed without a pause until the conductor takes the report of its command",
+    ),
     # -- dispatcher -----------------------------------------------------------------------------
     Mutant(
         name="outbox cleared too early",
@@ -535,6 +572,25 @@ places = [place.id for place in (run.dest,) if place is not None]
         await self._submit(lambda view, now_s: apply_progress(view, run, now_s))
         if not await""",
         why="the end of a run is lost if the region cannot be written just then",
+    ),
+    Mutant(
+        name="finished run stays in its cell",
+        file="region/status_sync.py",
+        text="""\
+        if is_finished(run):
+            await self._cell.submit(
+                lambda view, _: saga_runs.remove_finished(view, run.id), _ORIGIN, lambda view, changed: None
+            )
+        self._seen[run.id] = run
+""",
+        instead="""\
+        self._seen[run.id] = run
+        if is_finished(run):
+            await self._cell.submit(
+                lambda view, _: saga_runs.remove_finished(view, run.id), _ORIGIN, lambda view, changed: None
+            )
+""",
+        why="a run is not removed where its cell could not be written to at first",
     ),
     Mutant(
         name="migration not brought up",
@@ -764,7 +820,7 @@ def main(arguments: list[str] | None = None) -> int:
         profile, minutes, *seeds = given.play
         play_here(profile, float(minutes), map(int, seeds))
         return 0
-    chosen = [mutant for mutant in MUTANTS if not given.only or given.only in mutant.name]
+    chosen = [mutant for mutant in MUTANTS if any(name in mutant.name for name in given.only)]
     if given.list:
         print("\n".join(f"{mutant.name:<38} {mutant.profile:<10} {mutant.why}" for mutant in chosen))
         return 0
@@ -790,7 +846,13 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         "mutants.py", description="See whether the simulator finds planted bugs."
     )
-    parser.add_argument("--only", metavar="NAME", help="the bugs with this in their name [all]")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=("",),
+        metavar="NAME",
+        help="the bugs with one of these in their name [all]",
+    )
     parser.add_argument(
         "--seeds", type=int, default=1000, metavar="N", help="how many at most for each [1000]"
     )
