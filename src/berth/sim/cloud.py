@@ -67,6 +67,9 @@ _HEADERS: Final = {"x-auth-token": "admin", "openstack-api-version": VERSION}
 _FOLDER: Final = Path("/")
 _UNFINISHED: Final = 0.2
 """How many snapshots are not finished."""
+_DRIFT_MAX: Final = 0.01
+_AHEAD_MAX_S: Final = 120.0
+"""How much too fast or too slowly a clock goes, and how much it is ahead or behind."""
 
 NO_QUOTAS: Final[dict[str, Any]] = {f"quota_{name}": -1 for name in RESOURCES if name != "metadata_items"}
 
@@ -102,12 +105,16 @@ class MemoryFiles(Files):
 
 
 class CloudPart:
-    """Something that runs as a process: killed where it is, started on what it has left behind."""
+    """Something that runs as a process: killed where it is, started on what it has left behind. Its machine
+    has a clock of its own, which is ahead or behind, and goes too fast or too slowly."""
 
     def __init__(self, cloud: "SimCloud", name: str) -> None:
         self.cloud = cloud
         self.name = name
         self.process: Process | None = None
+        rng = cloud.world.rng(f"clock of {name}")
+        self._drift = rng.uniform(-_DRIFT_MAX, _DRIFT_MAX)
+        self._ahead_s = rng.uniform(-_AHEAD_MAX_S, _AHEAD_MAX_S)
 
     @property
     def is_alive(self) -> bool:
@@ -116,7 +123,7 @@ class CloudPart:
     def start(self) -> None:
         """Begin; when it has started is another matter."""
         assert not self.is_alive, f"{self.name} runs already"
-        self.process = self.cloud.world.process(self.name)
+        self.process = self.cloud.world.process(self.name, drift=self._drift, ahead_s=self._ahead_s)
         self.process.spawn(self._live(self.process))
 
     def kill(self) -> None:

@@ -1,5 +1,10 @@
 """Tests of the simulator run on its event loop."""
 
-from tests.virtual_time import anyio_backend, shared_objects, thrown_away
+import pytest
 
-__all__ = ["anyio_backend", "shared_objects", "thrown_away"]
+from berth.sim.loop import VirtualLoop
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> tuple[str, dict[str, object]]:
+    return "asyncio", {"loop_factory": VirtualLoop}
