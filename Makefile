@@ -14,6 +14,9 @@ SLOW := $(PROCESSES) $(SIMULATED)
 SMOKE := tests/http/test_workers.py tests/clients/test_command.py tests/crash/test_torn_write.py \
     tests/lifecycle/test_moves.py tests/databases/test_journal_everywhere.py tests/faults/test_freshness.py
 
+# Hundreds of processes are started: none of them is to compile again what others have compiled.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help setup run test check unit lint types imports fmt docs hashes bench bench-bystander bench-scale soak soak-wire mutants clean
 

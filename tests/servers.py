@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from tests.warm_start import WarmProcess, start_warm
+
 HOST: Final = "127.0.0.1"
 ROOT: Final = Path(__file__).resolve().parent.parent
 STOP_S: Final = 10
@@ -35,17 +37,24 @@ class ServerProcess:
 
         new --start--> running --stop or kill--> ended --start--> running ...
 
-    ``command`` makes the words to run from the port to listen on; every start takes a new port.
+    ``command`` makes the words to run from the port to listen on; every start takes a new port. ``entry`` is
+    the function that the program calls, ``module:function``: with it, a process is started that has imported
+    the program already.
     """
 
     def __init__(
-        self, command: Callable[[int], Sequence[str]], log_path: Path, env: Mapping[str, str] | None = None
+        self,
+        command: Callable[[int], Sequence[str]],
+        log_path: Path,
+        env: Mapping[str, str] | None = None,
+        entry: str | None = None,
     ) -> None:
         self.command = command
         self.log_path = log_path
         self.env = env
+        self.entry = entry
         self.port = 0
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | WarmProcess | None = None
 
     @property
     def url(self) -> str:
@@ -69,20 +78,26 @@ class ServerProcess:
         """Run the command and wait until ``GET /`` is answered."""
         assert self.process is None, "the server is running"
         self.port = free_port()
+        self.process = self._launch(self.command(self.port))
+        try:
+            self._wait_ready(time.monotonic() + timeout_s)
+        except BaseException:
+            self.kill()
+            raise
+
+    def _launch(self, words: Sequence[str]) -> subprocess.Popen[bytes] | WarmProcess:
+        if self.entry is not None:
+            env = os.environ if self.env is None else self.env
+            return start_warm(self.entry, words[1:], env, self.log_path)
         with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(
-                self.command(self.port),
+            return subprocess.Popen(
+                words,
                 env=self.env,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        try:
-            self._wait_ready(time.monotonic() + timeout_s)
-        except BaseException:
-            self.kill()
-            raise
 
     def _wait_ready(self, deadline_s: float) -> None:
         assert self.process is not None
@@ -167,7 +182,7 @@ def berth(directory: Path, *options: str, database: Path | str | None = None) ->
 
     # Settings of whoever runs the tests are not settings of the server under test.
     env = {name: value for name, value in os.environ.items() if not name.startswith("BERTH_")}
-    return ServerProcess(command, directory / "server.log", env)
+    return ServerProcess(command, directory / "server.log", env, "berth.cli:main")
 
 
 def upstream(directory: Path) -> ServerProcess:

@@ -30,6 +30,7 @@ from gabbi import handlers, suitemaker, utils
 from tests.conformance.fixtures import FIXTURES, FixtureError, StateWriter, basic_environ
 from tests.conformance.wire import WireTransport
 from tests.servers import HOST, ServerProcess, ServerStartError, running
+from tests.warm_start import warm_address
 
 OUTCOMES = ("passed", "failed", "skipped")
 
@@ -78,19 +79,20 @@ class RowRecorder(unittest.TestResult):
 
 
 @contextlib.contextmanager
-def launched(launch: str, settings: dict[str, str], startup_timeout_s: float) -> Iterator[str]:
+def launched(args: argparse.Namespace, settings: dict[str, str]) -> Iterator[str]:
     """Start a server with a directory of its own; yield its URL."""
     with tempfile.TemporaryDirectory(prefix="conformance-", ignore_cleanup_errors=True) as scratch:
         directory = Path(scratch, "data")
         directory.mkdir()
 
         def command(port: int) -> list[str]:
-            text = launch.replace("{host}", HOST).replace("{port}", str(port))
+            text = args.launch.replace("{host}", HOST).replace("{port}", str(port))
             return shlex.split(text.replace("{dir}", str(directory)))
 
         env = {name: value for name, value in os.environ.items() if not name.startswith("CONFORMANCE_")}
         env |= {"CONFORMANCE_" + name.upper(): value for name, value in settings.items()}
-        with running(ServerProcess(command, Path(scratch, "server.log"), env), startup_timeout_s) as server:
+        server = ServerProcess(command, Path(scratch, "server.log"), env, args.entry)
+        with running(server, args.startup_timeout):
             yield server.url
 
 
@@ -109,7 +111,7 @@ def run_file(path: Path, args: argparse.Namespace) -> FileResult:
         return all_tests("failed", f"there is no way here to make the fixtures {content.get('fixtures')}")
     settings = {**settings, "fixture": wanted, "file": path.stem}
     try:
-        with launched(args.launch, settings, args.startup_timeout) as url:
+        with launched(args, settings) as url:
             api = StateWriter(url, os.environ)
             check_empty(api)
             basic_environ(os.environ)
@@ -221,6 +223,12 @@ def arguments() -> argparse.ArgumentParser:
         "are replaced",
     )
     parser.add_argument(
+        "--entry",
+        metavar="MODULE:FUNCTION",
+        help="what the command calls, if it is a Python program: it is imported once, and for each file "
+        "called in a process of its own, in place of the command",
+    )
+    parser.add_argument(
         "--filter",
         metavar="NAME",
         action="append",
@@ -252,6 +260,8 @@ def arguments() -> argparse.ArgumentParser:
 
 def run_files(paths: Sequence[Path], args: argparse.Namespace) -> list[FileResult]:
     results = []
+    if args.entry:
+        warm_address()
     # One process per file: the tests read their variables from os.environ.
     with multiprocessing.get_context("fork").Pool(
         args.jobs, signal.signal, (signal.SIGINT, signal.SIG_IGN), maxtasksperchild=1

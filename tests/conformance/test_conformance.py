@@ -10,6 +10,7 @@ import pytest
 
 FOLDER: Final = Path(__file__).resolve().parent
 TESTS: Final = 1316
+ENTRY: Final = "tests.conformance.berth_server:main"
 
 
 @pytest.mark.conformance
@@ -17,10 +18,8 @@ TESTS: Final = 1316
 def test_every_upstream_api_test_passes(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     launch = f"'{FOLDER / 'launch'}' {{port}} {{dir}}"
-    command = [sys.executable, str(FOLDER / "run"), "-j", "2"]
-    done = subprocess.run(
-        [*command, "--launch", launch, "--report", str(path)], capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, str(FOLDER / "run"), "-j", "2", "--launch", launch, "--entry", ENTRY]
+    done = subprocess.run([*command, "--report", str(path)], capture_output=True, text=True, check=False)
     print(done.stdout, done.stderr)
     assert path.exists(), done.stderr
 

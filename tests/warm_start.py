@@ -1,0 +1,171 @@
+"""Server processes for tests, without the second that each start takes to import the program.
+
+A process imports what servers need once. For every server it forks a child, which leads a group of its own
+and calls a function as the program would: a process like any other, to be killed, stopped and waited for. How
+the program itself starts is tested where it is started by its name.
+
+    test process --(a connection for each server)--> warm process
+        asked       {"entry": "module:function", "words": [...], "env": {...}, "log": "path"}
+        answered    the number of the server's process; and, when it has ended, how
+
+``python -m tests.warm_start ADDRESS MODULE ...`` is the warm process. It ends when its input does.
+"""
+
+import contextlib
+import functools
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, NoReturn
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+MODULES: Final = ("berth.cli.serve", "berth.main", "berth.engine.snapshots")
+START_S: Final = 60
+
+
+class WarmProcess:
+    """A server's process, with as much of ``subprocess.Popen`` as tests use."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._answers = connection.makefile()
+        self.pid = int(self._answers.readline())
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.wait(0)
+        return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            if not select.select([self._connection], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0)
+            self.returncode = int(self._answers.readline())
+            self._answers.close()
+            self._connection.close()
+        return self.returncode
+
+
+def start_warm(entry: str, words: Sequence[str], env: Mapping[str, str], log: Path) -> WarmProcess:
+    """Call a function in a process of its own, with these words as its command line. What it prints is
+    appended to ``log``."""
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(warm_address())
+    asked = {"entry": entry, "words": list(words), "env": dict(env), "log": str(log)}
+    connection.sendall(json.dumps(asked).encode() + b"\n")
+    return WarmProcess(connection)
+
+
+def warm_address() -> str:
+    """Where the warm process listens: there is one for each process that runs tests, and for its children."""
+    with _starting:
+        return _start()
+
+
+@functools.cache
+def _start() -> str:
+    address = f"\0berth-tests-{os.getpid()}"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.warm_start", address[1:], *MODULES], cwd=ROOT, stdin=subprocess.PIPE
+    )
+    deadline_s = time.monotonic() + START_S
+    while True:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
+            probe.connect(address)
+            break
+        assert process.poll() is None, f"the warm process has ended with status {process.returncode}"
+        assert time.monotonic() < deadline_s, "the warm process does not listen"
+        time.sleep(0.02)
+    _kept.append(process)
+    return address
+
+
+_starting: Final = threading.Lock()
+_kept: Final[list["subprocess.Popen[bytes]"]] = []
+"""The warm process: its input ends with this process."""
+
+
+# -- in the warm process ------------------------------------------------------------------------
+
+
+def serve(address: str) -> None:
+    """Fork servers until the input ends."""
+    # Nobody waits for the processes that wait for servers.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    gc.freeze()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("\0" + address)
+        listener.listen(64)
+        while sys.stdin not in (readable := select.select([sys.stdin, listener], [], [])[0]):
+            assert readable
+            connection, _ = listener.accept()
+            with connection:
+                if os.fork() == 0:
+                    listener.close()
+                    _watch(connection)
+
+
+def _watch(connection: socket.socket) -> NoReturn:
+    """Start the server, and tell how it has ended."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    try:
+        with connection.makefile("rw") as file:
+            line = file.readline()
+            if line:
+                child = os.fork()
+                if child == 0:
+                    _become(json.loads(line))
+                file.write(f"{child}\n")
+                file.flush()
+                _, status = os.waitpid(child, 0)
+                # Whoever has asked may be gone.
+                with contextlib.suppress(OSError):
+                    file.write(f"{os.waitstatus_to_exitcode(status)}\n")
+                    file.flush()
+    finally:
+        os._exit(0)
+
+
+def _become(asked: dict[str, object]) -> NoReturn:
+    """Be the server, and end as it ends."""
+    status = 1
+    try:
+        os.setsid()
+        log = os.open(str(asked["log"]), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        for have, wanted in ((os.open(os.devnull, os.O_RDONLY), 0), (log, 1), (log, 2)):
+            os.dup2(have, wanted)
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        env, words = asked["env"], asked["words"]
+        assert isinstance(env, dict)
+        assert isinstance(words, list)
+        os.environ.clear()
+        os.environ.update(env)
+        sys.argv[1:] = words
+        module, _, name = str(asked["entry"]).partition(":")
+        status = getattr(importlib.import_module(module), name)()
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+if __name__ == "__main__":
+    for name in sys.argv[2:]:
+        importlib.import_module(name)
+    serve(sys.argv[1])
