@@ -16,8 +16,7 @@ from berth.agent.credentials import Credential, hosts_with_credentials, kept_cre
 from berth.agent.state import StateError
 from berth.cell import agents
 from berth.cell.journal import open_cell_engine
-from berth.cli.command import CommandError
-from berth.cli.settings import format_value
+from berth.cli.command import CommandError, format_value
 from berth.client import Client
 from berth.engine import Unavailable
 from berth.engine.engine import Overloaded

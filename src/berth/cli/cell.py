@@ -31,13 +31,13 @@ from berth.cli.command import (
     cell_name,
     describe,
     find_secret,
+    format_value,
     listen_address,
     require_secret,
     url,
 )
 from berth.cli.housekeeper import housekeeper
 from berth.cli.serve import keep_freed_memory, limits_of
-from berth.cli.settings import format_value
 from berth.client import Token, keystone_token
 from berth.journal import AddressError, parse_address
 from berth.runtime.secrets import keep_files_private

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from berth.runtime.secrets import refuse_others
-from berth.runtime.settings import BY_NAME
+from berth.runtime.settings import BY_NAME, Setting, redact_password
 
 if TYPE_CHECKING:
     from berth.client import Client
@@ -52,6 +52,59 @@ def add_action(actions: "Commands", name: str, summary: str, more: str = "") -> 
         allow_abbrev=False,
     )
     return action
+
+
+# -- options that are settings ------------------------------------------------------------------
+
+
+def add_options(settings: "argparse._ArgumentGroup", table: Sequence[Setting]) -> None:
+    """An option for every setting of a table that is not a secret."""
+    for setting in table:
+        if setting.about.secret:
+            continue
+        words = f"{setting.about.help} [{_format_limits(setting)}]".replace("%", "%%")
+        if setting.kind is bool:
+            action = argparse.BooleanOptionalAction
+            settings.add_argument(setting.flag, action=action, default=argparse.SUPPRESS, help=words)
+        else:
+            metavar = _format_metavar(setting)
+            settings.add_argument(setting.flag, metavar=metavar, default=argparse.SUPPRESS, help=words)
+
+
+def _format_metavar(setting: Setting) -> str:
+    if setting.about.metavar is not None:
+        return setting.about.metavar
+    if setting.choices:
+        return "|".join(setting.choices)
+    if setting.kind is int:
+        return "N"
+    return "A,B,..." if setting.kind is tuple else setting.name.rpartition("_")[2].upper()
+
+
+def _format_limits(setting: Setting) -> str:
+    limits = f"{setting.about.low} to {setting.about.high}, " if setting.kind is int else ""
+    return f"{limits}default {format_value(setting.default)}"
+
+
+def format_value(value: object) -> str:
+    """A setting's value for people, without the password that it may hold."""
+    if value is None or value == ():
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return ",".join(redact_password(item) for item in value)
+    return redact_password(str(value))
+
+
+def read_options(arguments: argparse.Namespace, table: Sequence[Setting]) -> dict[str, str]:
+    """The settings of a table that were given as options, as texts."""
+    given = vars(arguments)
+    return {setting.name: _format_option(given[setting.name]) for setting in table if setting.name in given}
+
+
+def _format_option(value: str | bool) -> str:
+    return value if isinstance(value, str) else str(value).lower()
 
 
 # -- options that several commands take ---------------------------------------------------------

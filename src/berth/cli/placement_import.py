@@ -5,8 +5,8 @@ import os
 import sys
 from typing import Final
 
-from berth.cli.command import CommandError, describe
-from berth.cli.settings import add_settings, format_value, refuse_unusable, resolve_settings
+from berth.cli.command import CommandError, describe, format_value
+from berth.cli.settings import add_settings, refuse_unusable, resolve_settings
 from berth.engine import start_view
 from berth.importing import (
     CannotImport,

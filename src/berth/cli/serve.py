@@ -16,11 +16,10 @@ from collections.abc import Callable
 from typing import Final
 
 from berth import __version__
-from berth.cli.command import CommandError
+from berth.cli.command import CommandError, format_value
 from berth.cli.housekeeper import housekeeper
 from berth.cli.settings import (
     add_settings,
-    format_value,
     refuse_unusable,
     refuse_without_cells,
     resolve_settings,

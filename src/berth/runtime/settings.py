@@ -1,7 +1,8 @@
 """Every setting of Berth, and where its value comes from.
 
 One class is the table: a field's name, type, default, limits and help are the setting; flags, environment
-variables, the file's keys and the documentation all follow from it. Each value of a ``Settings`` is valid by
+variables, the file's keys and the documentation all follow from it. (Discovery has another table, of the same
+make: ``agent/discovery/settings.py``.) Each value of a ``Settings`` is valid by
 itself; ``conflicts`` checks that they go together.
 
 Values come from defaults, a TOML file, BERTH_* variables and the command line; later ones win. Nothing is
@@ -14,7 +15,7 @@ import difflib
 import ipaddress
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
 
@@ -30,6 +31,7 @@ _FALSE: Final = frozenset(("false", "no", "off", "0"))
 _PASSWORD_OPTION: Final = re.compile(r"(password=)[^&\s'\"]*", re.IGNORECASE)
 _ZERO_UUID: Final = "00000000-0000-0000-0000-000000000000"
 _DAY_S: Final = 86400
+_NAMES_SHOWN: Final = 20
 _QUOTA_MAX: Final = 2**31 - 1
 
 
@@ -41,6 +43,8 @@ class About(msgspec.Struct, frozen=True):
     high: int | None = None
     check: Callable[[Any], str | None] | None = None
     secret: bool = False
+    metavar: str | None = None
+    """What its value is called in help; if None, that follows from its name and type."""
 
 
 def _check_listen(value: str) -> str | None:
@@ -366,14 +370,16 @@ def _setting(name: str, annotated: Any, default: Any) -> Setting:
     return Setting(name, get_origin(declared) or declared, default, about)
 
 
-def _read_table() -> Iterator[Setting]:
-    hints = get_type_hints(Settings, include_extras=True)
-    for field in msgspec.structs.fields(Settings):
-        yield _setting(field.name, hints[field.name], field.default)
+def read_table(kind: type[msgspec.Struct]) -> tuple[Setting, ...]:
+    """The settings that a class declares, in its order. Every field has a type and an ``About``."""
+    hints = get_type_hints(kind, include_extras=True)
+    return tuple(
+        _setting(field.name, hints[field.name], field.default) for field in msgspec.structs.fields(kind)
+    )
 
 
-TABLE: Final = tuple(_read_table())
-"""All settings, in the order of their declaration."""
+TABLE: Final = read_table(Settings)
+"""All settings of a region, in the order of their declaration."""
 
 BY_NAME: Final = {setting.name: setting for setting in TABLE}
 
@@ -442,6 +448,19 @@ def resolve(
 ) -> Resolved:
     """All sources put together, or SettingsError. ``flags`` maps names of settings to given texts."""
     environ = environ or {}
+    config_path = config_path or environ.get(CONFIG_VARIABLE) or None
+    values, origins = gather(TABLE, config_path, environ, flags)
+    return Resolved(Settings(**values), origins)
+
+
+def gather(
+    table: Sequence[Setting],
+    config_path: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, str] | None = None,
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The values that the sources give to settings of a table, and where each came from; or SettingsError."""
+    by_name = {setting.name: setting for setting in table}
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
 
@@ -449,21 +468,19 @@ def resolve(
         values[setting.name] = _check(setting, value, origin)
         origins[setting.name] = origin
 
-    config_path = config_path or environ.get(CONFIG_VARIABLE) or None
     if config_path is not None:
         content, shared = _read_toml(config_path)
         for name, given in content.items():
-            setting = _find_setting(name, given, config_path)
+            setting = _find_setting(by_name, name, given, config_path)
             take(setting, _from_toml(setting, given, config_path), config_path)
             if shared is not None and _is_secret(setting, values[name]):
                 raise SettingsError(f"{shared}. It holds a secret: {name}")
-    for setting, text in _variables(environ):
+    for setting, text in _variables(table, environ or {}):
         take(setting, _from_text(setting, text, setting.variable), setting.variable)
     for name, text in (flags or {}).items():
-        setting = BY_NAME[name]
+        setting = by_name[name]
         take(setting, _from_text(setting, text, setting.flag), setting.flag)
-
-    return Resolved(Settings(**values), origins)
+    return values, origins
 
 
 def refuse_conflicts(resolved: Resolved) -> None:
@@ -498,12 +515,12 @@ def _is_secret(setting: Setting, value: Any) -> bool:
     )
 
 
-def _find_setting(name: str, given: Any, path: str) -> Setting:
-    if name in BY_NAME:
-        return BY_NAME[name]
+def _find_setting(by_name: Mapping[str, Setting], name: str, given: Any, path: str) -> Setting:
+    if name in by_name:
+        return by_name[name]
     if isinstance(given, dict):
         raise SettingsError(f"{path}: unknown table [{name}]; settings are plain keys, without tables")
-    raise SettingsError(f"{path}: unknown setting {name}{_hint(name, BY_NAME)}")
+    raise SettingsError(f"{path}: unknown setting {name}{_hint(name, by_name)}")
 
 
 def _from_toml(setting: Setting, given: Any, origin: str) -> Any:
@@ -519,8 +536,8 @@ def _from_toml(setting: Setting, given: Any, origin: str) -> Any:
 # -- texts: the environment and the command line ------------------------------------------------
 
 
-def _variables(environ: Mapping[str, str]) -> Iterable[tuple[Setting, str]]:
-    by_variable = {setting.variable: setting for setting in TABLE}
+def _variables(table: Sequence[Setting], environ: Mapping[str, str]) -> Iterable[tuple[Setting, str]]:
+    by_variable = {setting.variable: setting for setting in table}
     for variable in sorted(environ):
         if not variable.startswith(_PREFIX) or variable == CONFIG_VARIABLE:
             continue
@@ -569,4 +586,7 @@ def _refusal(setting: Setting, given: Any, why: str, origin: str) -> SettingsErr
 
 def _hint(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else "; 'berth settings' lists all settings"
+    if close:
+        return f"; did you mean {close[0]}?"
+    is_short = len(list(known)) <= _NAMES_SHOWN
+    return f"; there are {', '.join(known)}" if is_short else "; 'berth settings' lists all settings"
