@@ -1,0 +1,138 @@
+"""The generic device manager: what a machine has, read from its sysfs and procfs, as a tree of providers.
+
+One file per kind of thing, each a function from a root folder to values; ``tree`` puts them together. No
+root is needed, no command is run, and no machine, however odd or hostile its folders, makes it raise, hang or
+grow: what cannot be used is left out by name (``sysroot``).
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from berth.agent.discovery.cells import NumaCell, read_cells
+from berth.agent.discovery.cpus import Cpus, read_cpus
+from berth.agent.discovery.disks import read_disks
+from berth.agent.discovery.memory import HostMemory, read_memory
+from berth.agent.discovery.nics import Interfaces, read_interfaces
+from berth.agent.discovery.pci import PciDevice, read_pci_devices
+from berth.agent.discovery.provider_config import (
+    ProviderConfigError,
+    add_to_providers,
+    read_provider_config,
+)
+from berth.agent.discovery.settings import DiscoverySettings, is_host_name
+from berth.agent.discovery.sysroot import Budget, BudgetSpent, LeftOut, Sysroot
+from berth.agent.discovery.tree import Device, DiscoveryError, MachineParts, TreeBuilder
+from berth.cell.protocol import ReportedProvider
+
+__all__ = [
+    "Device",
+    "DiscoveredHost",
+    "Discovery",
+    "DiscoveryError",
+    "DiscoverySettings",
+    "LeftOut",
+    "ProviderConfigError",
+    "discover",
+]
+
+UNNAMED = "host"
+"""The name of a host whose folders do not tell it."""
+
+T = TypeVar("T")
+
+
+class Discovery:
+    """Looks at one machine, as often as asked. What operators add (``provider_config``) is read once.
+    ProviderConfigError if it cannot be used."""
+
+    def __init__(self, settings: DiscoverySettings, data: Path | None = None) -> None:
+        self._settings = settings
+        self._data = data
+        folder = settings.provider_config
+        self._additions = () if folder is None else read_provider_config(Path(folder))
+        self._has_looked = False
+
+    def look(self) -> "DiscoveredHost":
+        """The host as it is now. Only the first time every provider that an operator names must be there."""
+        host = discover(Path(self._settings.sysroot), self._settings, data=self._data)
+        providers = add_to_providers(host.providers, self._additions, skip_unknown=self._has_looked)
+        self._has_looked = True
+        return msgspec.structs.replace(host, providers=providers)
+
+
+class DiscoveredHost(msgspec.Struct, frozen=True, kw_only=True):
+    """``providers`` begins with the host itself; parents come before their children. ``devices``: what each
+    of them stands for, by its name."""
+
+    providers: tuple[ReportedProvider, ...]
+    devices: dict[str, tuple[Device, ...]]
+    left_out: tuple[LeftOut, ...]
+    is_complete: bool
+    """Whether all was read; if not, a limit of the reading was reached, and something may look as if it was
+    gone."""
+
+    @property
+    def name(self) -> str:
+        return self.providers[0].name
+
+
+def discover(
+    root: Path,
+    settings: DiscoverySettings,
+    *,
+    data: Path | None = None,
+    budget: Budget | None = None,
+) -> DiscoveredHost:
+    """The host whose ``sys`` and ``proc`` are in a folder. ``data``: the agent's folder, whose file system
+    has the servers' disks. DiscoveryError if the settings do not fit the machine."""
+    sysroot = Sysroot(root, budget)
+    cpus = _read(lambda: read_cpus(sysroot), Cpus(None, (), None, frozenset()))
+    cells: tuple[NumaCell, ...] | None = _read(lambda: read_cells(sysroot, cpus.online), None)
+    memory = HostMemory() if cells != () else _read(lambda: read_memory(sysroot), HostMemory())
+    pci: dict[str, PciDevice] = _read(lambda: read_pci_devices(sysroot), {})
+    found = MachineParts(
+        host=settings.host_name or _read(lambda: _read_host_name(sysroot), UNNAMED),
+        cpus=cpus,
+        cells=cells,
+        memory=memory,
+        pci=pci,
+        interfaces=_read(lambda: read_interfaces(sysroot, frozenset(pci)), Interfaces({}, frozenset(pci))),
+        disks=_read(lambda: read_disks(sysroot), []),
+        disk_gb=_find_disk_gb(sysroot, settings, data),
+    )
+    builder = TreeBuilder(found, settings, sysroot)
+    providers = builder.build()
+    return DiscoveredHost(
+        providers=providers,
+        devices={name: tuple(devices) for name, devices in builder.devices.items()},
+        left_out=sysroot.left_out,
+        is_complete=not sysroot.is_spent,
+    )
+
+
+def _read(read: Callable[[], T], otherwise: T) -> T:
+    try:
+        return read()
+    except BudgetSpent:
+        return otherwise
+
+
+def _read_host_name(sysroot: Sysroot) -> str:
+    folder = sysroot.attempt(lambda: sysroot.folder("proc/sys/kernel"))
+    name = None if folder is None else sysroot.attempt(lambda: folder.word("hostname"))
+    return name if name is not None and is_host_name(name) else UNNAMED
+
+
+def _find_disk_gb(sysroot: Sysroot, settings: DiscoverySettings, data: Path | None) -> int | None:
+    if settings.disk_gb is not None or data is None or not sysroot.is_live:
+        return settings.disk_gb
+    try:
+        about = os.statvfs(data)
+    except OSError as error:
+        sysroot.leave_out("disk_gb", f"{data}: the size of its file system is not known: {error.strerror}")
+        return None
+    return (about.f_blocks * about.f_frsize) >> 30

@@ -1,0 +1,406 @@
+"""The tree of a host: what was found, as providers for Placement (docs/decisions/022).
+
+    HOST                       DISK_GB; without NUMA information also what a cell has
+      HOST-numaN               PCPU, VCPU, MEMORY_MB, CUSTOM_MEMORY_PAGES_*
+        HOST-pci-ADDRESS       a NIC:  SRIOV_NET_VF, or CUSTOM_PCI_vvvv_pppp if it is given whole; bandwidth
+                               a GPU:  PGPU, or VGPU, or CUSTOM_PCI_* of its VFs
+                               others that are allowed: CUSTOM_PCI_*, of the device or of its VFs
+          HOST-pci-ADDRESS-TYPE   VGPU of one type, if the device has several
+
+A device is below its cell, or below the host if its cell is not known. What is handed out piece by piece has
+its units named. A device that has nothing to offer is no provider: it is listed with its parent.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from berth.agent.discovery.cells import NumaCell
+from berth.agent.discovery.cpus import CpuCore, Cpus
+from berth.agent.discovery.disks import HostDisk
+from berth.agent.discovery.features import list_cpu_traits, list_mdev_traits, list_nic_traits, normalize
+from berth.agent.discovery.mdevs import MdevType
+from berth.agent.discovery.memory import HostMemory, name_pages
+from berth.agent.discovery.nics import Interfaces, NetworkInterface
+from berth.agent.discovery.pci import (
+    ACCELERATOR,
+    BRIDGE,
+    DISPLAY,
+    FOLDER,
+    NETWORK,
+    PciDevice,
+)
+from berth.agent.discovery.settings import DiscoverySettings, matches, read_cpus_set, read_pairs
+from berth.agent.discovery.sysroot import Sysroot, format_ids
+from berth.agent.fleet import provider_id
+from berth.cell.protocol import (
+    INVENTORIES_MAX,
+    PROVIDERS_MAX,
+    TRAITS_MAX,
+    UNITS_MAX,
+    ReportedInventory,
+    ReportedProvider,
+)
+from berth.model.placement import AMOUNT_MAX
+
+NUMA_ROOT: Final = "HW_NUMA_ROOT"
+MEMORY_ONLY: Final = "CUSTOM_NUMA_MEMORY_ONLY"
+"""A cell without cpus: its memory is of another tier."""
+HYPERTHREADING: Final = "HW_CPU_HYPERTHREADING"
+COMPUTE_NODE: Final = "COMPUTE_NODE"
+
+_GPU_VENDORS: Final = ("1002", "10de", "8086")
+"""Of processing accelerators (class 12), those of these vendors are GPUs."""
+_CONSOLE_VENDORS: Final = ("1013", "102b", "1234", "15ad", "1a03", "1af4", "1b36", "80ee")
+"""Display adapters of these are consoles: of baseboard controllers, and of virtual machines."""
+_CELL_TRAITS_MAX: Final = 2_000
+"""Traits of cpus that are repeated at the cells; with more, the host alone has them."""
+
+Device = CpuCore | PciDevice | HostDisk | NetworkInterface
+
+
+class DiscoveryError(Exception):
+    """The settings do not fit this machine. The message is for the operator, and complete."""
+
+
+class MachineParts(msgspec.Struct, frozen=True, kw_only=True):
+    """All that was read of a machine."""
+
+    host: str
+    cpus: Cpus
+    cells: tuple[NumaCell, ...] | None
+    """None: they cannot be read, and then it is not known where cpus and memory are."""
+    memory: HostMemory
+    pci: dict[str, PciDevice]
+    interfaces: Interfaces
+    disks: list[HostDisk]
+    disk_gb: int | None
+
+
+class Offer(msgspec.Struct, kw_only=True):
+    """What a provider is going to have."""
+
+    amounts: dict[str, int] = {}
+    reserved: dict[str, int] = {}
+    units: dict[str, tuple[str, ...]] = {}
+    siblings: tuple[tuple[str, ...], ...] = ()
+    traits: tuple[str, ...] = ()
+
+    def count(self, kind: str, amount: int | None) -> None:
+        """Offer an amount of a class, if there is any."""
+        if amount and 0 < amount <= AMOUNT_MAX:
+            self.amounts[kind] = amount
+
+    def name_units(self, kind: str, units: Iterable[str]) -> None:
+        """Offer units of a class, if there are any."""
+        names = tuple(units)
+        if names:
+            self.units[kind] = names
+            self.amounts[kind] = len(names)
+
+
+class TreeBuilder:
+    """``build`` makes the providers; ``devices`` are then those of each, by its name."""
+
+    def __init__(self, found: MachineParts, settings: DiscoverySettings, sysroot: Sysroot) -> None:
+        self._found = found
+        self._cells = found.cells or ()
+        self._settings = settings
+        self._sysroot = sysroot
+        self._dedicated = read_cpus_set(settings.dedicated_cpus)
+        self._own = read_cpus_set(settings.reserved_cpus)
+        self._physnets = read_pairs(settings.physnets)
+        self._chosen_types = read_pairs(settings.mdev_types)
+        self._providers: list[ReportedProvider] = []
+        self._counts = dict.fromkeys(("inventories", "traits", "units"), 0)
+        self.devices: dict[str, list[Device]] = {}
+
+    def build(self) -> tuple[ReportedProvider, ...]:
+        found, host = self._found, self._found.host
+        self._check_settings()
+        cpu_traits = list_cpu_traits(found.cpus.architecture, found.cpus.features)
+        root = Offer()
+        if found.cells == ():
+            root = self._offer_cpus_and_memory(found.cpus.online, found.memory, "")
+        threads = (HYPERTHREADING,) if any(len(core.cpus) > 1 for core in found.cpus.cores) else ()
+        root.traits = (COMPUTE_NODE, *threads, *cpu_traits)
+        root.count("DISK_GB", found.disk_gb)
+        self._add(host, None, root)
+        self.devices[host] += found.disks
+        if not self._cells:
+            self.devices[host] += self._list_cores(found.cpus.online or frozenset())
+        if len(cpu_traits) * len(self._cells) > _CELL_TRAITS_MAX:
+            cpu_traits = ()
+        for cell in self._cells:
+            self._add_cell(cell, cpu_traits)
+        for device in found.pci.values():
+            if device.pf is None:
+                self._add_device(device)
+        return tuple(self._providers)
+
+    def _check_settings(self) -> None:
+        numbers = {str(cell.number) for cell in self._cells}
+        for number in read_pairs(self._settings.reserved_memory_mb):
+            if number not in (numbers or {""}):
+                there = f"the cells {', '.join(sorted(numbers, key=int))}" if numbers else "no NUMA cells"
+                said = f"the cell {number}" if number else "no cell"
+                raise DiscoveryError(f"reserved_memory_mb names {said}, and the host has {there}")
+        online = self._found.cpus.online or frozenset()
+        for name, cpus in (("dedicated_cpus", self._dedicated), ("reserved_cpus", self._own)):
+            if cpus - online:
+                self._sysroot.leave_out(name, f"cpus {format_ids(cpus - online)} are not online")
+        by_device = self._found.interfaces.found
+        nics = {*by_device, *(nic.name for nics in by_device.values() for nic in nics)}
+        for nic in self._physnets:
+            if nic not in nics:
+                self._sysroot.leave_out("physnets", f"{nic} is not a NIC of this host")
+        for address, type in self._chosen_types.items():
+            device = self._found.pci.get(address)
+            if device is None or type not in {one.type for one in self._list_types(device)}:
+                self._sysroot.leave_out("mdev_types", f"{address} is not a device with the type {type}")
+
+    # -- cpus and memory -------------------------------------------------------------------------
+
+    def _add_cell(self, cell: NumaCell, cpu_traits: tuple[str, ...]) -> None:
+        offer = self._offer_cpus_and_memory(cell.cpus, cell.memory, str(cell.number))
+        cores = self._list_cores(cell.cpus or frozenset())
+        if cell.cpus:
+            threads = (HYPERTHREADING,) if any(len(core.cpus) > 1 for core in cores) else ()
+            offer.traits = (NUMA_ROOT, *threads, *cpu_traits)
+        else:
+            is_known = cell.cpus is not None and cell.memory.total_kb
+            offer.traits = (NUMA_ROOT, MEMORY_ONLY) if is_known else (NUMA_ROOT,)
+        name = self._name_cell(cell.number)
+        if self._add(name, self._found.host, offer):
+            self.devices[name] += cores
+
+    def _name_cell(self, number: int) -> str:
+        return f"{self._found.host}-numa{number}"
+
+    def _offer_cpus_and_memory(self, cpus: frozenset[int] | None, memory: HostMemory, cell: str) -> Offer:
+        offer = Offer()
+        cpus = (cpus or frozenset()) - self._own
+        dedicated = cpus & self._dedicated
+        offer.name_units("PCPU", map(str, sorted(dedicated)))
+        offer.siblings = tuple(
+            tuple(map(str, core.cpus)) for core in self._list_cores(dedicated) if len(core.cpus) > 1
+        )
+        offer.count("VCPU", len(cpus - dedicated))
+        free_kb = memory.free_kb
+        offer.count("MEMORY_MB", None if free_kb is None else free_kb >> 10)
+        if "MEMORY_MB" in offer.amounts:
+            reserved = int(read_pairs(self._settings.reserved_memory_mb).get(cell, 0))
+            offer.reserved["MEMORY_MB"] = min(reserved, offer.amounts["MEMORY_MB"])
+        for size_kb, count in sorted((memory.pages or {}).items()):
+            offer.count(name_pages(size_kb), count)
+        return offer
+
+    def _list_cores(self, cpus: frozenset[int]) -> list[CpuCore]:
+        """The cores of some cpus, with those of their threads that are among them."""
+        cores = []
+        for core in self._found.cpus.cores:
+            threads = tuple(cpu for cpu in core.cpus if cpu in cpus)
+            if threads:
+                cores.append(msgspec.structs.replace(core, cpus=threads))
+        known = {cpu for core in cores for cpu in core.cpus}
+        alone = (CpuCore(cpus=(cpu,), core=None, socket=None) for cpu in sorted(cpus - known))
+        return sorted([*cores, *alone], key=lambda core: core.cpus)
+
+    # -- devices ---------------------------------------------------------------------------------
+
+    def _add_device(self, device: PciDevice) -> None:
+        parent = self._find_parent(device)
+        vfs = [self._found.pci[address] for address in device.vfs]
+        interfaces = self._found.interfaces.found.get(device.address, ())
+        name = f"{self._found.host}-pci-{device.address}"
+        offers = self._offer_device(device, vfs, interfaces)
+        owner = parent
+        if offers:
+            (own, *rest) = offers.items()
+            if self._add(name, parent, own[1]):
+                owner = name
+                for suffix, offer in rest:
+                    self._add(f"{name}-{suffix}", name, offer)
+        self.devices[owner] += [device, *interfaces, *vfs]
+
+    def _find_parent(self, device: PciDevice) -> str:
+        if device.node is None or not self._cells:
+            return self._found.host
+        name = self._name_cell(device.node)
+        if name in self.devices:
+            return name
+        self._leave_out(device, f"the cell {device.node} is not there: the device is put below the host")
+        return self._found.host
+
+    def _offer_device(
+        self, device: PciDevice, vfs: list[PciDevice], interfaces: tuple[NetworkInterface, ...]
+    ) -> dict[str, Offer]:
+        """What a device offers, and under which suffixes its parts do; nothing if it is no provider."""
+        settings = self._settings
+        if matches(device, settings.devices_denied):
+            self._leave_out(device, "devices_denied names it")
+            return {}
+        for vf in vfs:
+            if matches(vf, settings.devices_denied):
+                self._leave_out(vf, "devices_denied names it")
+        vfs = [vf for vf in vfs if not matches(vf, settings.devices_denied)]
+        is_allowed = matches(device, settings.devices_allowed)
+        if device.kind_of_class == NETWORK:
+            offer = self._offer_nic(device, vfs, interfaces, is_allowed)
+            return {"": offer} if offer.amounts else {}
+        if _is_gpu(device):
+            if not is_allowed and (device.is_boot_display or device.vendor in _CONSOLE_VENDORS):
+                self._leave_out(device, "it is the console; devices_allowed can give it away")
+                return {}
+            return self._offer_gpu(device, vfs)
+        if not is_allowed:
+            vfs = [vf for vf in vfs if matches(vf, settings.devices_allowed)]
+        if not is_allowed and not vfs:
+            return {}
+        if device.kind_of_class == BRIDGE:
+            self._leave_out(device, "a bridge cannot be given to a server")
+            return {}
+        offer = _offer_whole_or_vfs(device, vfs)
+        return {"": offer} if offer.amounts else {}
+
+    def _offer_nic(
+        self,
+        device: PciDevice,
+        vfs: list[PciDevice],
+        interfaces: tuple[NetworkInterface, ...],
+        is_allowed: bool,
+    ) -> Offer:
+        offer = Offer()
+        is_up = any(interface.is_up for interface in interfaces)
+        is_known = device.address not in self._found.interfaces.unreadable
+        if device.vfs:
+            offer.name_units("SRIOV_NET_VF", (vf.address for vf in vfs))
+        elif device.vfs_claimed:
+            pass
+        elif is_allowed or (device.vfs_max and not is_up and is_known):
+            offer.name_units(_name_class(device), (device.address,))
+        elif device.vfs_max:
+            names = ", ".join(interface.name for interface in interfaces)
+            used = f"the host uses it ({names} is up)" if is_up else "the host may use it"
+            self._leave_out(device, f"{used}; devices_allowed can give it away")
+        speed_mbps = max((nic.speed_mbps for nic in interfaces if nic.speed_mbps is not None), default=None)
+        if speed_mbps is not None:
+            offer.count("NET_BW_EGR_KILOBIT_PER_SEC", speed_mbps * 1000)
+            offer.count("NET_BW_IGR_KILOBIT_PER_SEC", speed_mbps * 1000)
+        networks = {self._physnets.get(key) for key in (device.address, *(nic.name for nic in interfaces))}
+        offer.traits = (
+            *list_nic_traits(interfaces, sriov=device.vfs_max > 0 or bool(device.vfs), rdma=device.has_rdma),
+            *sorted(normalize(f"PHYSNET_{network}") for network in networks if network is not None),
+        )
+        return offer
+
+    def _offer_gpu(self, device: PciDevice, vfs: list[PciDevice]) -> dict[str, Offer]:
+        types = self._list_types(device)
+        if not types:
+            offer = _offer_whole_or_vfs(device, vfs, "PGPU")
+            return {"": offer} if offer.amounts else {}
+        chosen = self._chosen_types.get(device.address)
+        name = f"{self._found.host}-pci-{device.address}"
+        offers = {
+            type.type: _offer_mdevs(name, type) for type in types if chosen is None or chosen == type.type
+        }
+        there = {type: offer for type, offer in offers.items() if offer.amounts}
+        if len(offers) == 1:
+            # The shape follows from what could be, not from what is there now: it must not change with use.
+            return dict(zip(("",), there.values(), strict=False))
+        return {"": Offer(), **there} if there else {}
+
+    def _list_types(self, device: PciDevice) -> list[MdevType]:
+        """The types of mediated devices of a device and of its VFs together."""
+        carriers = [device, *(self._found.pci[address] for address in device.vfs)]
+        found: dict[str, MdevType] = {}
+        for type in (type for carrier in carriers for type in carrier.mdev_types):
+            before = found.get(type.type)
+            found[type.type] = type if before is None else _join_types(before, type)
+        return [found[name] for name in sorted(found)]
+
+    # -- providers -------------------------------------------------------------------------------
+
+    def _add(self, name: str, parent: str | None, offer: Offer) -> bool:
+        """Add a provider; if the host would have too much then, leave it out."""
+        added = {
+            "inventories": len(offer.amounts),
+            "traits": len(offer.traits),
+            "units": sum(map(len, offer.units.values())),
+        }
+        limits = {"inventories": INVENTORIES_MAX, "traits": TRAITS_MAX, "units": UNITS_MAX}
+        for kind, limit in limits.items():
+            if self._counts[kind] + added[kind] > limit:
+                self._sysroot.leave_out(name, f"with this provider the host has more than {limit} {kind}")
+                if parent is not None:
+                    return False
+                offer = Offer()
+        if len(self._providers) >= PROVIDERS_MAX:
+            self._sysroot.leave_out(name, f"the host has more than {PROVIDERS_MAX} providers")
+            return False
+        for kind, count in added.items():
+            self._counts[kind] += count
+        self.devices[name] = []
+        self._providers.append(
+            ReportedProvider(
+                id=provider_id(name),
+                name=name,
+                parent=None if parent is None else provider_id(parent),
+                inventories={
+                    kind: ReportedInventory(
+                        total=amount, reserved=offer.reserved.get(kind, 0), max_unit=amount
+                    )
+                    for kind, amount in sorted(offer.amounts.items())
+                },
+                traits=tuple(sorted(set(offer.traits))),
+                units=offer.units,
+                siblings=offer.siblings,
+            )
+        )
+        return True
+
+    def _leave_out(self, device: PciDevice, reason: str) -> None:
+        self._sysroot.leave_out(f"{FOLDER}/{device.address}", reason)
+
+
+def _is_gpu(device: PciDevice) -> bool:
+    if device.kind_of_class == ACCELERATOR:
+        return device.vendor in _GPU_VENDORS
+    return device.kind_of_class == DISPLAY
+
+
+def _name_class(device: PciDevice) -> str:
+    return f"CUSTOM_PCI_{device.vendor}_{device.product}".upper()
+
+
+def _offer_whole_or_vfs(device: PciDevice, vfs: list[PciDevice], whole: str | None = None) -> Offer:
+    """Its VFs that are given, or all of it (as the class ``whole``) if it has none."""
+    offer = Offer()
+    if not device.vfs and not device.vfs_claimed:
+        offer.name_units(whole or _name_class(device), (device.address,))
+    for one in vfs:
+        kind = _name_class(one)
+        offer.name_units(kind, (*offer.units.get(kind, ()), one.address))
+    return offer
+
+
+def _offer_mdevs(provider: str, type: MdevType) -> Offer:
+    """Those that exist, and a uuid for each that can be made."""
+    made = (
+        provider_id(f"{provider} {type.type} {number}")
+        for number in range(len(type.instances) + type.available)
+    )
+    free = [unit for unit in made if unit not in type.instances][: type.available]
+    offer = Offer(traits=list_mdev_traits(type))
+    offer.name_units("VGPU", (*type.instances, *free))
+    return offer
+
+
+def _join_types(one: MdevType, other: MdevType) -> MdevType:
+    """One type of several VFs. Each can be made on any of them, until the whole device has its most."""
+    instances = (*one.instances, *other.instances)
+    available = one.available + other.available
+    if one.instances_max is not None:
+        available = max(0, min(available, one.instances_max - len(instances)))
+    return msgspec.structs.replace(one, instances=instances, available=available)
