@@ -1,4 +1,5 @@
-"""The Debian packages that the throwaway databases need: looked for, and installed where that is possible.
+"""The Debian packages that tests need, for throwaway databases and to look at this machine: looked for, and
+installed where that is possible.
 
 Installing needs root and apt-get. It starts no service, and happens in one process at a time, so test runs
 that begin together do not fight over dpkg. Anywhere else ``PackageMissing`` says what is missing, for the
@@ -26,6 +27,9 @@ EVIDENCE: Final = {
     "galera-4": "/usr/lib/galera/libgalera_smm.so",
     "rsync": "/usr/bin/rsync",
     "lsof": "/usr/bin/lsof",
+    "util-linux": "/usr/bin/lscpu",
+    "pciutils": "/usr/bin/lspci",
+    "numactl": "/usr/bin/numactl",
 }
 """A file of each package. dpkg is not asked: a server from elsewhere in the same place serves as well."""
 
@@ -33,6 +37,9 @@ POSTGRESQL: Final = ("postgresql",)
 MARIADB: Final = ("mariadb-server",)
 # Galera copies a node with a shell script around rsync, which finds its listening port with lsof.
 GALERA: Final = ("mariadb-server", "galera-4", "rsync", "lsof")
+
+MACHINE: Final = ("util-linux", "pciutils", "numactl")
+"""What tells of the machine at hand."""
 
 LOCK_PATH: Final = Path(tempfile.gettempdir()) / "berth-test-packages.lock"
 POLICY_PATH: Final = Path("/usr/sbin/policy-rc.d")
@@ -118,7 +125,7 @@ def main() -> int:
     try:
         require(*EVIDENCE)
     except PackageMissing as error:
-        print(f"databases for tests: {error}", file=sys.stderr)
+        print(f"packages for tests: {error}", file=sys.stderr)
         return 1 if _can_install() else 0
     return 0
 

@@ -5,16 +5,21 @@ from pathlib import Path
 
 import pytest
 
+from berth.agent.discovery import Discovery, DiscoverySettings
+from berth.agent.discovery import settings as discovery
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.auth.policy import Policy
 from berth.api.kernel.auth.tokens import Tokens
+from berth.cli import main
 from berth.cli.settings import page
-from berth.runtime.settings import resolve
+from berth.runtime.settings import TABLE, gather, resolve
 from tests.clocks import FakeClock
 from tests.servers import ROOT
+from tests.sysroots import two_pfs
 from tools import extra_specs_page
 
 GUIDES = ROOT / "docs" / "guides"
+DEVICES = "devices.md"
 EXAMPLE = "src/berth/sagas/reboot.py"
 """What the guide about operations shows."""
 
@@ -29,14 +34,14 @@ def blocks(language: str) -> list[tuple[str, str]]:
 
 def test_there_are_blocks_to_try() -> None:
     assert len(blocks("toml")) >= 4
-    assert len(blocks("yaml")) == 1
+    assert len(blocks("yaml")) == 2
 
 
 @pytest.mark.parametrize(("guide", "text"), [b for b in blocks("toml") if "[[token]]" not in b[1]])
 def test_settings_are_accepted(guide: str, text: str, tmp_path: Path) -> None:
     file = tmp_path / "berth.toml"
     file.write_text(text)
-    assert resolve(str(file)).origins
+    assert gather(discovery.TABLE if guide == DEVICES else TABLE, str(file))[1]
 
 
 def test_the_file_of_tokens_is_accepted(tmp_path: Path) -> None:
@@ -48,7 +53,7 @@ def test_the_file_of_tokens_is_accepted(tmp_path: Path) -> None:
 
 
 def test_the_policy_does_what_the_guide_says(tmp_path: Path) -> None:
-    ((_, text),) = blocks("yaml")
+    (text,) = (text for guide, text in blocks("yaml") if guide != DEVICES)
     file = tmp_path / "policy.yaml"
     file.write_text(text)
     policy = Policy(str(file), "secure", FakeClock())
@@ -60,6 +65,31 @@ def test_the_policy_does_what_the_guide_says(tmp_path: Path) -> None:
     assert policy.allows("os_compute_api:os-migrate-server:migrate_live", member, "p")
     assert not policy.allows("os_compute_api:os-migrate-server:migrate_live", member, "q")
     assert not policy.allows("os_compute_api:os-migrate-server:migrate", member, "p")
+
+
+def test_the_provider_config_of_the_guide_is_accepted(tmp_path: Path) -> None:
+    (text,) = re.findall(r"```yaml\n(.*?)```", (GUIDES / DEVICES).read_text(), re.DOTALL)
+    (tmp_path / "providers").mkdir()
+    (tmp_path / "providers" / "mine.yaml").write_text(text)
+    two_pfs(tmp_path / "root")
+    settings = DiscoverySettings(sysroot=str(tmp_path / "root"), provider_config=str(tmp_path / "providers"))
+    root = Discovery(settings).look().providers[0]
+    assert root.inventories["CUSTOM_LICENSE"].total == 10
+    assert "CUSTOM_GOLD" in root.traits
+
+
+def test_the_picture_of_the_guide_is_that_of_the_program(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Line by line; "..." stands for anything."""
+    (picture,) = re.findall(r"```\n\$ berth (inspect .*?)```", (GUIDES / DEVICES).read_text(), re.DOTALL)
+    command, *lines = picture.splitlines()
+    two_pfs(tmp_path)
+    assert main([*command.split(), "--sysroot", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert len(lines) >= 4
+    for line in lines:
+        assert re.search(re.escape(line).replace(re.escape("..."), ".*"), shown), line
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])

@@ -28,6 +28,7 @@ examples:
   berth serve --config /etc/berth/berth.toml
   berth region --cells cell1=sqlite:///cell1.db  servers too; each cell is run by a 'berth cell' of its own
   berth import --from mysql://placement:secret@db/placement --database postgresql://berth@db/berth
+  berth inspect --dedicated-cpus 4-15            what an agent would report of this machine
   BERTH_WORKERS=4 berth settings                 what would be used, and where it comes from
 
 Settings come from, later wins: defaults, the TOML file of --config (or BERTH_CONFIG), BERTH_* variables,
@@ -43,6 +44,7 @@ _COMMANDS: Final = (
     ("up", "up", "run a region, its cells and a simulated fleet, for a first look"),
     ("cell", "cell", "run the conductor of a cell until stopped (SIGTERM or Ctrl-C)"),
     ("agent", "agent", "run the agents of hosts until stopped (SIGTERM or Ctrl-C)"),
+    ("inspect", "inspect", "print what discovery finds on this machine, and talk to nobody"),
     ("sim", "sim", "break or heal a host of the simulated fleet of 'berth up'"),
     ("doctor", "doctor", "compare servers and migrations with their allocations, and list what is wrong"),
     ("pool", "pool", "list, create, change and delete what hosts share: storage, addresses"),

@@ -8,9 +8,10 @@ machine can read the command lines of its processes.
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from typing import Final
 
-from berth.cli.command import CELL_NAME, CELL_NAME_IS, CELLS_MAX
+from berth.cli.command import CELL_NAME, CELL_NAME_IS, CELLS_MAX, add_options, format_value, read_options
 from berth.journal.database import AddressError, parse_address
 from berth.runtime.settings import (
     TABLE,
@@ -18,7 +19,6 @@ from berth.runtime.settings import (
     Setting,
     SettingsError,
     cells_of,
-    redact_password,
     refuse_conflicts,
     resolve,
 )
@@ -28,41 +28,12 @@ def add_settings(command: argparse.ArgumentParser) -> None:
     """An option for every setting that is not a secret, and ``--config``."""
     command.usage = f"{command.prog} [--config FILE] [--SETTING VALUE ...]"
     command.add_argument("--config", metavar="FILE", help="TOML file of settings [BERTH_CONFIG]")
-    settings = command.add_argument_group("settings")
-    for setting in TABLE:
-        if setting.about.secret:
-            continue
-        words = f"{setting.about.help} [{_format_limits(setting)}]".replace("%", "%%")
-        if setting.kind is bool:
-            action = argparse.BooleanOptionalAction
-            settings.add_argument(setting.flag, action=action, default=argparse.SUPPRESS, help=words)
-        else:
-            metavar = _format_metavar(setting)
-            settings.add_argument(setting.flag, metavar=metavar, default=argparse.SUPPRESS, help=words)
-
-
-def _format_metavar(setting: Setting) -> str:
-    if setting.choices:
-        return "|".join(setting.choices)
-    if setting.kind is int:
-        return "N"
-    return "A,B,..." if setting.kind is tuple else setting.name.rpartition("_")[2].upper()
-
-
-def _format_limits(setting: Setting) -> str:
-    limits = f"{setting.about.low} to {setting.about.high}, " if setting.kind is int else ""
-    return f"{limits}default {format_value(setting.default)}"
+    add_options(command.add_argument_group("settings"), TABLE)
 
 
 def resolve_settings(arguments: argparse.Namespace) -> Resolved:
     """The settings of a command, from all their sources; SettingsError if they make no sense."""
-    given = vars(arguments)
-    names = (setting.name for setting in TABLE if setting.name in given)
-    return resolve(arguments.config, os.environ, {name: _format_option(given[name]) for name in names})
-
-
-def _format_option(value: str | bool) -> str:
-    return value if isinstance(value, str) else str(value).lower()
+    return resolve(arguments.config, os.environ, read_options(arguments, TABLE))
 
 
 # -- refusals -----------------------------------------------------------------------------------
@@ -154,17 +125,6 @@ def _format_origin(setting: Setting, resolved: Resolved) -> str:
     return resolved.origins.get(setting.name, "default")
 
 
-def format_value(value: object) -> str:
-    """A setting's value for people, without the password that it may hold."""
-    if value is None or value == ():
-        return "none"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple):
-        return ",".join(redact_password(item) for item in value)
-    return redact_password(str(value))
-
-
 _PAGE: Final = """\
 # Settings
 
@@ -184,11 +144,27 @@ service named berth), rename or remove them.
 """
 
 
+_DISCOVERY: Final = """
+## Discovery
+
+What `berth agent --discover` and `berth inspect` take, as options or as keys of the TOML file that their
+`--config` names; the option wins. [devices.md](devices.md) tells what they do.
+
+| setting | default | what it is |
+| --- | --- | --- |
+"""
+
+
 def page() -> str:
     """docs/guides/settings.md (``make docs``)."""
-    return _PAGE + "".join(
-        f"| `{s.name}` | {format_value(s.default)} | {_describe_setting(s)} |\n" for s in TABLE
-    )
+    # Imported here: those who serve do not need it.
+    from berth.agent.discovery import settings as discovery
+
+    return _PAGE + _format_rows(TABLE) + _DISCOVERY + _format_rows(discovery.TABLE)
+
+
+def _format_rows(table: Sequence[Setting]) -> str:
+    return "".join(f"| `{s.name}` | {format_value(s.default)} | {_describe_setting(s)} |\n" for s in table)
 
 
 def _describe_setting(setting: Setting) -> str:
