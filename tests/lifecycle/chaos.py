@@ -27,13 +27,13 @@ from berth.model.rejections import (
     ServerStateWrong,
     ServerUnsettled,
 )
-from berth.model.servers import Action, Host, Migration, Server
+from berth.model.servers import Action, Flavor, Host, Migration, Server
 from berth.sagas.conflicts import held_now, same
 from berth.sagas.saga import find_saga
 from berth.sim.cloud import CloudPart, SimCloud
 from berth.sim.rest import find_wrong_disks
 from berth.view import View
-from tests.lifecycle.stories import BEGINNINGS, MORE, beginning, new_server
+from tests.lifecycle.stories import BEGINNINGS, MORE, SMALL, beginning, new_server
 
 EXPECTED: Final = (
     MigrationNotAbortable,
@@ -56,7 +56,15 @@ _LOOKS: Final = 200
 class Chaos:
     """``count`` random operations, ``hands`` of them at a time."""
 
-    def __init__(self, cloud: SimCloud, seed: int, groups: Sequence[str] = (), hands: int = 24) -> None:
+    def __init__(
+        self,
+        cloud: SimCloud,
+        seed: int,
+        groups: Sequence[str] = (),
+        hands: int = 24,
+        flavors: Sequence[Flavor] = (SMALL,),
+    ) -> None:
+        self._flavors = flavors
         self._groups = groups
         self._cloud = cloud
         self._rng = random.Random(seed)
@@ -107,7 +115,8 @@ class Chaos:
         crowd = len(self._servers)
         if crowd < 10 or (crowd < SERVERS_MAX and self._rng.random() < 0.15):
             group = self._rng.choice([*self._groups, None, None])
-            server = new_server(self._cloud, group=group)
+            flavor = self._flavors[0] if len(self._flavors) == 1 else self._rng.choice(self._flavors)
+            server = new_server(self._cloud, group=group, flavor=flavor)
             self._servers[server.id] = server
             return "create", server
         records = self._cloud.region.view.records

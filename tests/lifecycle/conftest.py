@@ -1,10 +1,5 @@
-"""Lifecycle tests run in the simulator: on virtual time, with processes that die."""
+"""Lifecycle tests run in the simulator."""
 
-import pytest
+from tests.virtual_time import anyio_backend, shared_objects, thrown_away
 
-from berth.sim.loop import VirtualLoop
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> tuple[str, dict[str, object]]:
-    return "asyncio", {"loop_factory": VirtualLoop}
+__all__ = ["anyio_backend", "shared_objects", "thrown_away"]

@@ -33,6 +33,23 @@ from berth.view import View
 
 SMALL: Final = Flavor(id="small", name="small", vcpus=1, memory_mb=512, disk_gb=1)
 LARGE: Final = Flavor(id="large", name="large", vcpus=2, memory_mb=1024, disk_gb=2)
+
+
+def _with_devices(name: str, cpus: int) -> Flavor:
+    asked = {"VCPU": 0, "PCPU": cpus, "VGPU": 1, "SRIOV_NET_VF": 1}
+    return Flavor(
+        id=name,
+        name=name,
+        vcpus=cpus,
+        memory_mb=512,
+        disk_gb=1,
+        extra_specs={f"resources:{kind}": str(amount) for kind, amount in asked.items()},
+    )
+
+
+DEVICES_SMALL: Final = _with_devices("devices-small", 2)
+DEVICES_LARGE: Final = _with_devices("devices-large", 3)
+_OTHERS: Final = {SMALL.id: LARGE, DEVICES_SMALL.id: DEVICES_LARGE, DEVICES_LARGE.id: DEVICES_SMALL}
 PORT: Final = Need("port", {"DISK_GB": 1})
 IMAGE: Final = Image(id="11111111-2222-4333-8444-555555555555", name="other", status="active")
 
@@ -46,7 +63,7 @@ def _migration_of(view: View, id: str) -> str:
 
 def _other_flavor(view: View, id: str) -> Flavor:
     server = view.records.get(Server, id)
-    return SMALL if server is not None and server.flavor == LARGE else LARGE
+    return SMALL if server is None else _OTHERS.get(server.flavor.id, SMALL)
 
 
 BEGINNINGS: Final[dict[str, Beginning]] = {

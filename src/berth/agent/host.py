@@ -87,9 +87,10 @@ class HostAgent:
 
     async def _ask_to_register(self) -> Registered:
         async with self._turns:
-            return await self._conductor.register(
-                msgspec.structs.replace(self._register, servers=self._list_servers())
+            report = msgspec.structs.replace(
+                self._register, servers=self._list_servers(), units=self._driver.units()
             )
+            return await self._conductor.register(report)
 
     async def _register_once(self) -> None:
         """Register again because the conductor asks for it. It can wait: the host goes on polling."""

@@ -31,7 +31,7 @@ from msgspec import Meta
 from berth.agent.conductor import ConductorClient
 from berth.agent.credentials import Credential
 from berth.agent.drivers.behaviour import BehaviourError, Behaviours, SimBehaviour, read_behaviour
-from berth.agent.drivers.sim import SimDriver
+from berth.agent.drivers.sim import NAME, SimDriver
 from berth.agent.fleet import HOSTS_MAX, SimHost, register
 from berth.agent.host import HostAgent, Pace
 from berth.agent.state import FOLDER, HOST_NAME, AgentState, StateError, state_path
@@ -178,10 +178,13 @@ class _Fleet:
 
     def _make_agent(self, host: SimHost, state: AgentState, rng: random.Random) -> HostAgent:
         settings = self._settings
-        driver = SimDriver(host.name, state.disk, self._control.behaviours, rng)
+        report = register(host, NAME)
+        driver = SimDriver(
+            host.name, state.disk, self._control.behaviours, rng, state.units, lambda: report.providers
+        )
         conductor = ConductorClient(Client(settings.conductor, ca_file=settings.ca_file), settings.token)
         return HostAgent(
-            register(host, driver.name),
+            report,
             driver,
             state,
             self._make_credential(host),

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from berth.agent.drivers.sim import Disk
+from berth.agent.drivers.sim import Disk, UnitsOnDisk
 from berth.cell.protocol import Fence
 
 RESULTS_MAX: Final = 1_000
@@ -65,6 +65,7 @@ class StoredState(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     servers: Disk = {}
     fences: dict[str, Fence] = {}
     results: dict[str, str | None] = {}
+    units: UnitsOnDisk = {}
 
 
 class AgentState:
@@ -82,6 +83,10 @@ class AgentState:
     @property
     def disk(self) -> Disk:
         return self._kept.servers
+
+    @property
+    def units(self) -> UnitsOnDisk:
+        return self._kept.units
 
     @property
     def results(self) -> dict[str, str | None]:

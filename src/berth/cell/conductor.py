@@ -12,17 +12,18 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from berth.cell import saga_runs
+from berth.cell import assignments, saga_runs
+from berth.cell.assignments import UnitsMissing
 from berth.cell.mailbox import Mailbox
 from berth.cell.placement import ClaimRefused, ClaimWriter, PlacementUnavailable
-from berth.cell.protocol import AgentCommand
+from berth.cell.protocol import WITH_UNITS, AgentCommand
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Overloaded
-from berth.model.commands import Command
+from berth.model.commands import Command, Enact
 from berth.model.events import Origin
 from berth.model.ids import Index
-from berth.model.rejections import Rejection
-from berth.model.saga_runs import Agent, SagaRun
+from berth.model.rejections import RecordMoved, Rejection
+from berth.model.saga_runs import Agent, Assignment, SagaRun
 from berth.runtime.backoff import Backoff, keep_running
 from berth.runtime.clock import Clock
 from berth.sagas.runner import (
@@ -119,7 +120,7 @@ class Conductor:
 
     async def _follow(self) -> None:
         """Start what there is to do, and wait for more."""
-        index = await self._engine.read(self._start_runs)
+        index = await self._engine.read_recent(self._start_runs)
         if index is None:
             # As after every restart of a cell: the conductor before may live for a moment longer.
             _log.warning("another conductor has taken over this cell, stopping")
@@ -157,7 +158,8 @@ class Conductor:
             return
         self._forgets_at_ns = self._clock.monotonic_ns() + _FORGET_EVERY_NS
         before_s = self._clock.now_ns() // 1_000_000_000 - _FORGET_AFTER_S
-        if await self._engine.read(lambda view: saga_runs.forget_instances(view, before_s)) is not None:
+        found = await self._engine.read_recent(lambda view: saga_runs.forget_instances(view, before_s))
+        if found is not None:
             await self._submit(lambda view, _: saga_runs.forget_instances(view, before_s))
 
     # -- one run --------------------------------------------------------------------------------
@@ -235,6 +237,9 @@ class Conductor:
             if step_of(run).skip_if_down and run.phase == "forward":
                 return lambda run: record_success(run, now(), note=f"skipped: {reason}")
             return lambda run: record_failure(run, now(), reason)
+        assigned = await self._find_units(run, task, agent)
+        if isinstance(assigned, UnitsMissing):
+            return lambda run: record_failure(run, now(), assigned.reason)
         command = AgentCommand(
             id=task.id,
             fence=(run.number, run.version),
@@ -243,6 +248,8 @@ class Conductor:
             spec=run.spec,
             runs=run.runs,
             to_host=run.dest.name if task.verb == "live_migrate" and run.dest is not None else None,
+            units={} if assigned is None else assigned.units,
+            counts={} if assigned is None else assigned.counts,
         )
         # The deadline counts from now, not from when the step began: without a conductor the agent could do
         # nothing.
@@ -250,6 +257,41 @@ class Conductor:
         if error is None:
             return lambda run: record_success(run, now())
         return lambda run: record_failure(run, now(), error)
+
+    async def _find_units(
+        self, run: SagaRun, task: AgentTask, agent: Agent
+    ) -> Assignment | UnitsMissing | None:
+        """What a server has at the place of a command. It was assigned with the step before; only where that
+        could not be, it is assigned now."""
+        if assignments.needs_units(run, task):
+            missing = await self._assign(run, task)
+            if missing is not None:
+                return missing
+        found = await self._engine.read(lambda view: assignments.find_assignment(view, run, task))
+        if found is None or agent.protocol >= WITH_UNITS:
+            return found
+        if found.units and assignments.needs_units(run, task):
+            return UnitsMissing(
+                f"the agent of the host {task.place.name} is too old to know units: upgrade it"
+            )
+        return None
+
+    async def _assign(self, run: SagaRun, task: AgentTask) -> UnitsMissing | None:
+        """Give a server the units of its claim, unless it has them."""
+
+        def propose(view: View, now_s: int) -> Enact | Rejection | None:
+            if saga_runs.is_replaced(view, self.term):
+                return RecordMoved("Term", "")
+            changes = assignments.assign(view, run, task.place)
+            return None if isinstance(changes, UnitsMissing) else Enact(changes)
+
+        found = await self._engine.read(lambda view: assignments.assign(view, run, task.place))
+        if found and not isinstance(found, UnitsMissing):
+            outcome = await self._engine.submit(propose, _ORIGIN, lambda view, changed: None)
+            if isinstance(outcome, Rejection):
+                raise Unavailable("the units of a server could not be assigned: another conductor took over")
+            found = await self._engine.read(lambda view: assignments.assign(view, run, task.place))
+        return found if isinstance(found, UnitsMissing) else None
 
     async def _submit(self, propose: Callable[[View, int], Command | Rejection | None]) -> None:
         # A rejection means that another conductor has advanced the run, or has taken over.

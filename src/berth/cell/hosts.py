@@ -15,12 +15,12 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
-from berth.cell import agents, saga_runs
+from berth.cell import agents, assignments, saga_runs
 from berth.cell.agents import AgentCaller
 from berth.cell.mailbox import Mailbox
 from berth.cell.placement import ClaimRefused, PlacementUnavailable
-from berth.cell.protocol import WITH_CREDENTIALS, Leftover, Poll, PollAnswer, Register
-from berth.cell.providers import HostTreeWriter, read_owned
+from berth.cell.protocol import WITH_CREDENTIALS, WITH_UNITS, Leftover, Poll, PollAnswer, Register
+from berth.cell.providers import COMPLAINTS_MAX, HostTreeWriter, read_owned
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Overloaded
 from berth.model.commands import Enact
@@ -74,9 +74,15 @@ class _Known(NamedTuple):
     is_down: bool
     was_evacuated: bool
     has_complaints: bool
+    has_abandoned: bool
+
+    @property
+    def needs_nothing(self) -> bool:
+        """Whether there is nothing to be done about the host."""
+        return not (self.leftovers or self.is_down or self.was_evacuated or self.has_abandoned)
 
 
-def _read_known(view: View, host: str, servers: tuple[str, ...]) -> _Known | None:
+def _read_known(view: View, host: str, servers: tuple[str, ...], busy: tuple[str, ...]) -> _Known | None:
     """All that a poll needs of the journal, in one read; None for a host that has not registered."""
     agent = view.records.get(Agent, host)
     if agent is None:
@@ -88,7 +94,8 @@ def _read_known(view: View, host: str, servers: tuple[str, ...]) -> _Known | Non
         if id not in expected
     )
     was_evacuated = bool(view.records.find(Instance, "evacuated", host))
-    return _Known(leftovers, agent.is_down, was_evacuated, bool(agent.complaints))
+    has_abandoned = bool(assignments.find_abandoned(view, host, servers, busy))
+    return _Known(leftovers, agent.is_down, was_evacuated, bool(agent.complaints), has_abandoned)
 
 
 class HostRegistry:
@@ -215,6 +222,9 @@ class HostRegistry:
         )
         if version < WITH_CREDENTIALS:
             complaints = (*complaints, _OLD_AGENT)
+        if version >= WITH_UNITS:
+            wrong = await self._engine.read(lambda view: assignments.find_differences(view, host))
+            complaints = (*complaints, *wrong)[:COMPLAINTS_MAX]
         await self._record_complaints(host, complaints, providers)
 
     async def _record_complaints(
@@ -250,7 +260,7 @@ class HostRegistry:
         host = poll.host
         # Before anything that may have to wait for the journal: the host has been heard of.
         self._heartbeats.hear(host)
-        known = await self._hear(host, poll.servers)
+        known = await self._hear(host, poll.servers, poll.busy)
         leftovers = known.leftovers
         must_register = version >= WITH_CREDENTIALS and self._must_retry(host, known)
         commands, aborts = self._mailbox.find_commands(host, poll.busy)
@@ -312,17 +322,26 @@ class HostRegistry:
         self._retries.setdefault(host, _Retry(self._clock.monotonic_ns(), self._heartbeat_timeout_ns))
         _log.warning("%s: %s The agent is asked to register again.", agent.name, lost)
 
-    async def _hear(self, host: str, servers: tuple[str, ...]) -> _Known:
+    async def _hear(self, host: str, servers: tuple[str, ...], busy: tuple[str, ...] = ()) -> _Known:
         """Take a heartbeat: the host is up, once no leftover is on it. Returns what the journal says."""
         self._heartbeats.hear(host)
-        known = await self._engine.read(lambda view: _read_known(view, host, servers))
+        # Nearly every heartbeat needs nothing, and is no reason to ask the database.
+        known = await self._engine.read_recent(lambda view: _read_known(view, host, servers, busy))
+        if known is None or not known.needs_nothing:
+            known = await self._engine.read(lambda view: _read_known(view, host, servers, busy))
         if known is None:
             raise HostNotRegistered(host)
         if known.leftovers:
             return known
         now_ns = self._clock.now_ns()
-        if known.is_down:
-            await self._enact(lambda view: saga_runs.mark_host(view, host, False, now_ns // 1_000_000_000))
+        if known.is_down or known.has_abandoned:
+
+            def propose(view: View) -> Enact | None:
+                freed = assignments.free_abandoned(view, host, servers, busy)
+                marked = saga_runs.mark_host(view, host, False, now_ns // 1_000_000_000, freed)
+                return marked or (Enact(freed) if freed else None)
+
+            await self._enact(propose)
         if known.was_evacuated:
             await self._enact(lambda view: release_evacuated(view, self._ids, host, now_ns))
         return known

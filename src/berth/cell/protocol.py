@@ -20,7 +20,8 @@ reader does not know are skipped, so each side may be newer than the other:
 
     version 1   fields that are not known were refused: nothing newer may be sent to it
     version 2   credentials; ``PollAnswer.must_register``
-    version 3   units: ``ReportedProvider.units``, ``ReportedProvider.siblings``, ``AgentCommand.units``
+    version 3   units: ``ReportedProvider.units``, ``ReportedProvider.siblings``, ``Register.units``,
+                ``AgentCommand.units`` and ``AgentCommand.counts``
 
 **Units.** A resource class may be handed out piece by piece: each of its units has a name, which is unique on
 its host, and of such a class there are as many as there are names. PCPU has the numbers of cpus;
@@ -148,6 +149,10 @@ class Register(_Message, frozen=True, kw_only=True):
     providers: Annotated[tuple[ReportedProvider, ...], Meta(min_length=1, max_length=PROVIDERS_MAX)]
     aggregates: Annotated[tuple[Uuid, ...], Meta(max_length=100)] = ()
     servers: _Servers = ()
+    units: Annotated[
+        dict[Uuid, Annotated[tuple[Unit, ...], Meta(max_length=UNITS_MAX)]], Meta(max_length=SERVERS_MAX)
+    ] = {}
+    """The units that servers on the host have, by server."""
 
     def __post_init__(self) -> None:
         """What types cannot say: the providers are one tree, and the host is its root."""
@@ -169,6 +174,8 @@ class Register(_Message, frozen=True, kw_only=True):
         traits = sum(len(provider.traits) for provider in self.providers)
         if traits > TRAITS_MAX:
             raise ValueError(f"{traits} traits are more than {TRAITS_MAX}")
+        if sum(map(len, self.units.values())) > UNITS_MAX:
+            raise ValueError(f"the servers of a host have more than {UNITS_MAX} units")
         wrong = explain_wrong_units(self.providers)
         if wrong is not None:
             raise ValueError(wrong)

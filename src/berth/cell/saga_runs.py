@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from berth.cell import assignments
 from berth.ledger import remove_record, replace_record
 from berth.model.commands import Enact
 from berth.model.events import RecordChanged
@@ -32,7 +33,9 @@ def accept_run(view: View, run: SagaRun, now_ns: int) -> Enact | None:
     after = msgspec.structs.replace(
         instance, hosts=_add_hosts(instance.hosts, run), last=run.number, nowhere_since_s=None
     )
-    return Enact((RecordChanged(None, run), replace_record(view, after)))
+    return Enact(
+        (RecordChanged(None, run), replace_record(view, after), *assignments.follow_run(view, None, run))
+    )
 
 
 def abort_run(view: View, id: str) -> Enact | None:
@@ -57,7 +60,7 @@ def advance_run(view: View, term: int, seen: SagaRun, change: Change, now_s: int
         placed = _place_instance(view, instance, after, now_s)
         if placed != instance:
             changes.append(RecordChanged(instance, placed))
-    return Enact(tuple(changes))
+    return Enact((*changes, *assignments.follow_run(view, run, after)))
 
 
 def term_of(view: View) -> int:
@@ -139,8 +142,10 @@ def _is_down(view: View, host: str) -> bool:
 # -- hosts --------------------------------------------------------------------------------------
 
 
-def mark_host(view: View, host: str, is_down: bool, now_s: int) -> Enact | None:
-    """The command that marks a host down, or up again."""
+def mark_host(
+    view: View, host: str, is_down: bool, now_s: int, freed: tuple[RecordChanged, ...] = ()
+) -> Enact | None:
+    """The command that marks a host down, or up again. ``freed``: assignments that end with it."""
     agent = view.records.get(Agent, host)
     if agent is None or agent.is_down == is_down:
         return None
@@ -150,7 +155,7 @@ def mark_host(view: View, host: str, is_down: bool, now_s: int) -> Enact | None:
         for instance in view.records.find(Instance, "left_on", host):
             left = tuple(other for other in instance.left_on if other != host)
             changes.append(RecordChanged(instance, msgspec.structs.replace(instance, left_on=left)))
-    return Enact(tuple(changes))
+    return Enact((*changes, *freed))
 
 
 def expected_servers(view: View, host: str) -> set[str]:

@@ -76,6 +76,11 @@ def _refuse_what_heat_cannot(cluster: NewCluster) -> None:
             raise CommandError(
                 f"node group {group.name} names no image, and on a stock OpenStack it takes one"
             )
+        if group.needs:
+            raise CommandError(
+                f"node group {group.name} has needs, and a server of a stock OpenStack cannot be given any: "
+                "leave them out"
+            )
 
 
 def _format_template(template: dict[str, Any]) -> str:

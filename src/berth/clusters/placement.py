@@ -137,6 +137,7 @@ def _make_server(cluster: Cluster, node: Node) -> Server:
         image_properties={} if image is None else read_properties(image.properties),
         group=node.group,
         metadata={"cluster": cluster.id, "node": node.name},
+        needs=node_group.needs,
     )
 
 
@@ -144,7 +145,7 @@ def _make_requests(context: Context, servers: dict[str, Server]) -> list[Schedul
     """One request for all servers that need the same and are in the same group; members of groups first."""
     alike: dict[tuple[str | None, bytes], list[Server]] = {}
     for server in servers.values():
-        kind = msgspec.json.encode((server.flavor, sorted(server.image_properties.items())))
+        kind = msgspec.json.encode((server.flavor, sorted(server.image_properties.items()), server.needs))
         alike.setdefault((server.group, kind), []).append(server)
     requests = []
     asks: dict[bytes, FlavorAsk] = {}

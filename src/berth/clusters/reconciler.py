@@ -230,7 +230,7 @@ class ClusterReconciler:
         """Wait until the region has changed, and bring every cluster forward that can be."""
         self._index = await self._engine.wait_beyond(self._index, _WAIT_S)
         now_s = self._clock.now_ns() // 1_000_000_000
-        due = await self._engine.read(
+        due = await self._engine.read_recent(
             lambda view: [cluster for cluster in view.records.all(Cluster) if is_due(view, cluster, now_s)]
         )
         now_ns = self._clock.monotonic_ns()

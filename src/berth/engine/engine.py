@@ -216,8 +216,9 @@ class Engine:
     ``shared`` says that other processes write to the same journal: then a read looks for their writes first,
     and reads that arrive together share one look. With those of them that it shares ``turns`` with, it writes
     one after the other. ``answer_seconds``: how long the database may take to answer. ``follow_every_s``: how
-    often somebody who waits for news looks for what others write. ``forks``: what does the work that takes
-    long; without it all of it is done in turn. ``calls``: who waits for the database; a thread, unless said.
+    often the journal is looked at on behalf of all who wait for news of others, where nobody else has looked.
+    ``forks``: what does the work that takes long; without it all of it is done in turn. ``calls``: who waits
+    for the database; a thread, unless said.
     """
 
     def __init__(
@@ -253,7 +254,7 @@ class Engine:
         self._batch_bytes_max = batch_bytes_max
         self._command_bytes_max = command_bytes_max
         self._outage_ns = int(outage_seconds * 1e9)
-        self._follow_every_s = follow_every_s
+        self._follow_every_ns = int(follow_every_s * 1e9)
         self._forks = forks
         self._steps_max = UNLIMITED if forks is None else _STEPS_MAX
         self._planning: set[asyncio.Task[None]] = set()
@@ -279,9 +280,14 @@ class Engine:
         self._turn = asyncio.Lock()
         # The append in flight: resolves to whether the batch stayed.
         self._in_flight: asyncio.Future[bool] | None = None
+        # The look that waits for its turn, and the one that has it.
         self._next_look: asyncio.Task[None] | None = None
-        # Set, and replaced by a new one, whenever the view has moved for good.
-        self._news = asyncio.Event()
+        self._this_look: asyncio.Task[None] | None = None
+        # Until when those who follow the journal do without a look of their own.
+        self._look_due_ns = 0
+        # How far the view has moved for good; and who waits for it to go on.
+        self._durable = Index(0)
+        self._waiting: set[asyncio.Future[None]] = set()
         self._calls = calls or JournalThread(answer_seconds)
         self._writer: asyncio.Task[None] | None = None
 
@@ -294,13 +300,14 @@ class Engine:
         except Unavailable as outage:
             # There are no callers yet: this is for the log.
             raise Unavailable(outage.detail) from outage
+        self._tell_news()
         self._writer = asyncio.create_task(self._write_forever(), name="writer")
 
     async def stop(self) -> None:
         """Take no more commands, finish those taken, close the journal."""
         self._stopping = True
         self._work.set()
-        self._tell_news()
+        self._wake_waiting()
         if self._writer is not None:
             # A writer that a bug has stopped said so when it happened; what matters now is to let go.
             await asyncio.gather(self._writer, return_exceptions=True)
@@ -403,6 +410,15 @@ class Engine:
     async def read(self, answer: Callable[[View], T]) -> T:
         """What ``answer`` says of a view that is current and durable."""
         await self.look()
+        return await self._read_durable(answer)
+
+    async def read_recent(self, answer: Callable[[View], T]) -> T:
+        """As ``read``, but others may have written since ``follow_every_s`` ago: for those who come back, and
+        whose changes are judged again when they are made."""
+        await self._follow()
+        return await self._read_durable(answer)
+
+    async def _read_durable(self, answer: Callable[[View], T]) -> T:
         try:
             result = self._limited(answer)
         except OutOfSteps:
@@ -454,18 +470,24 @@ class Engine:
             raise Unavailable(_outage_of(failure), str(failure)) from failure
 
     async def wait_beyond(self, index: Index, timeout_s: float) -> Index:
-        """The index of a view that is current and durable, once it is beyond ``index``; after the timeout, or
+        """The index of a view that is recent and durable, once it is beyond ``index``; after the timeout, or
         when the engine stops, whatever it is."""
+        loop = asyncio.get_running_loop()
         deadline_ns = self._clock.monotonic_ns() + int(timeout_s * 1e9)
         while True:
-            news = self._news
-            current = await self.read(lambda view: view.index)
-            left_s = (deadline_ns - self._clock.monotonic_ns()) / 1e9
-            if current > index or left_s <= 0 or self._stopping:
-                return current
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(left_s, self._follow_every_s) if self._shared else left_s):
-                    await news.wait()
+            await self._follow()
+            now_ns = self._clock.monotonic_ns()
+            if self._durable > index or now_ns >= deadline_ns or self._stopping:
+                return self._durable
+            until_ns = min(deadline_ns, self._look_due_ns) if self._shared else deadline_ns
+            waiting: asyncio.Future[None] = loop.create_future()
+            self._waiting.add(waiting)
+            timer = loop.call_later((until_ns - now_ns) / 1e9, _wake, waiting)
+            try:
+                await waiting
+            finally:
+                timer.cancel()
+                self._waiting.discard(waiting)
 
     def _refuse_if_stopped(self) -> None:
         if self._stopping or self._bug is not None or self._writer is None:
@@ -746,6 +768,7 @@ class Engine:
         if outcomes is not None:
             seconds = (self._clock.monotonic_ns() - started_ns) / 1e9
             self._note_written()
+            self._note_current()
             self._observer.appended(self.view.index, len(outcomes), seconds)
             self._tell_news()
         return outcomes
@@ -866,10 +889,22 @@ class Engine:
             self._next_look = asyncio.create_task(self._look_in_turn())
         await asyncio.shield(self._next_look)
 
+    async def _follow(self) -> None:
+        """Learn what others had written some time ago. Joins whatever look there is."""
+        if not self._must_look():
+            return
+        if self._doubt is None and self._clock.monotonic_ns() < self._look_due_ns:
+            return
+        look = self._this_look or self._next_look
+        await (self._look() if look is None else asyncio.shield(look))
+
     async def _look_in_turn(self) -> None:
         async with self._turn:
-            self._next_look = None
-            await self._retry(lambda: self._catch_up({}))
+            self._this_look, self._next_look = self._next_look, None
+            try:
+                await self._retry(lambda: self._catch_up({}))
+            finally:
+                self._this_look = None
 
     async def _catch_up(self, tried: dict[str, list[Any]]) -> list[Any] | None:
         """Apply what the journal has beyond the view. If one of the tried batches is in it: its outcomes."""
@@ -905,6 +940,7 @@ class Engine:
         self._doubt = None
         self._behind = False
         self._is_fresh = True
+        self._note_current()
         if untold:
             raise Unavailable(_LOST)
         return outcomes
@@ -931,9 +967,23 @@ class Engine:
     async def _read_whole(self) -> View:
         return await self._calls.call(start_view, self._journal, answer_s=_START_S)
 
+    def _note_current(self) -> None:
+        """The view has shown to lack nothing."""
+        self._look_due_ns = self._clock.monotonic_ns() + self._follow_every_ns
+
     def _tell_news(self) -> None:
-        news, self._news = self._news, asyncio.Event()
-        news.set()
+        """The view has moved for good."""
+        self._durable = self.view.index
+        self._wake_waiting()
+
+    def _wake_waiting(self) -> None:
+        for waiting in self._waiting:
+            _wake(waiting)
+
+
+def _wake(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
 
 
 def _outage_of(failure: JournalFailure) -> str:

@@ -178,7 +178,9 @@ def _refuse_amount(
                 used = used_before - released.get(key, 0)
                 capacity = inventory.capacity
                 if used + asked > capacity and used + asked > used_before:
-                    return CapacityExceeded(provider, view.classes.name_of(class_id), asked, used, capacity)
+                    return CapacityExceeded(
+                        provider, view.classes.name_of(class_id), asked, used, capacity, record.name
+                    )
     return None
 
 

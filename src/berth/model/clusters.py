@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from berth.model.servers import Flavor, Image, Record
+from berth.model.servers import Flavor, Image, Need, Record
 
 RATIO_MAX: Final = 100
 NODES_MAX: Final = 1_000
@@ -22,7 +22,8 @@ NodeState = Literal["wanted", "leaving", "replacing"]
 
 
 class NodeGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Nodes of one kind. ``next_index`` is the index of the next node that comes into it."""
+    """Nodes of one kind. ``next_index`` is the index of the next node that comes into it. ``needs`` are those
+    of each node's server, when it is created."""
 
     name: str
     flavor: Flavor
@@ -30,6 +31,7 @@ class NodeGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     processes: tuple[str, ...] = ()
     count: int = 0
     next_index: int = 0
+    needs: tuple[Need, ...] = ()
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, gc=False):

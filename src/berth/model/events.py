@@ -17,7 +17,7 @@ from berth.model.clusters import Cluster
 from berth.model.groups import Group, Membership
 from berth.model.ids import AggregateId, ClassId, ConsumerId, GroupId, Index, ProviderId, Row
 from berth.model.placement import Consumer, Holdings, HostStatus, Inventory, Label
-from berth.model.saga_runs import Agent, HostTree, Instance, Outbox, SagaRun, Term
+from berth.model.saga_runs import Agent, Assignment, HostTree, Instance, Outbox, SagaRun, Term
 from berth.model.servers import (
     Action,
     Aggregate,
@@ -35,6 +35,7 @@ AnyRecord = (
     Action
     | Agent
     | Aggregate
+    | Assignment
     | Cluster
     | Counter
     | Flavor

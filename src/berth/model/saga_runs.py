@@ -180,6 +180,34 @@ class HostTree(Record, frozen=True, kw_only=True, tag="host_tree"):
     providers: tuple[OwnedProvider, ...] = ()
 
 
+Units = dict[str, dict[str, tuple[str, ...]]]
+"""Names of units, by provider and resource class."""
+Counts = dict[str, dict[str, int]]
+"""Amounts of classes without units, in the same way."""
+
+
+class Assignment(Record, frozen=True, kw_only=True, tag="assignment"):
+    """Which units of a host an allocation stands for. No unit of a host is in two assignments.
+
+    ``holder`` is the consumer of that allocation: the server, or the migration that holds the other half.
+    ``counts`` is what it holds there of classes without units. ``run`` is the saga run that it was made for.
+    """
+
+    server: str
+    host: str
+    holder: str
+    run: str
+    units: Units
+    counts: Counts
+
+    def unit_names(self) -> tuple[str, ...]:
+        return tuple(name for kinds in self.units.values() for names in kinds.values() for name in names)
+
+
+def assignment_id(holder: str, host: str) -> str:
+    return f"{holder} on {host}"
+
+
 class Term(Record, frozen=True, kw_only=True, tag="term"):
     """The term of a cell's conductor: the last one that took over. A conductor with an older term does
     nothing."""

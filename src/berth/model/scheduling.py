@@ -44,9 +44,11 @@ class ProviderQuery(Constraints, frozen=True, kw_only=True):
 
 
 class RequestGroup(Constraints, frozen=True, kw_only=True):
-    """Resources to be found together. A suffixed group comes from one provider."""
+    """Resources to be found together. A suffixed group comes from one provider. ``label`` says what it is
+    for, where people know that by another name than its suffix."""
 
     suffix: str = UNSUFFIXED
+    label: str = ""
     resources: tuple[tuple[str, int], ...] = ()
 
 

@@ -103,17 +103,48 @@ class Place(msgspec.Struct, frozen=True, gc=False):
     cell: str
 
 
-class Need(msgspec.Struct, frozen=True, gc=False):
-    """What another service contributes to what a server needs: a port's bandwidth, an accelerator.
+NEEDS_MAX: Final = 16
+"""How many needs a server has at most."""
+NEED_GROUPS_MAX: Final = 8
+NEED_GROUPS_TOTAL_MAX: Final = 32
+"""How many groups one need has at most, and all needs of a server together."""
 
-    ``held`` is the part of the server's allocations that is there for it.
-    """
+
+class NeedGroup(msgspec.Struct, frozen=True, gc=False):
+    """What one provider is to give for a need. ``held`` is the part of the server's allocations that is there
+    for it."""
 
     name: str
     resources: dict[str, int]
     required: tuple[str, ...] = ()
     forbidden: tuple[str, ...] = ()
     held: Held = ()
+
+
+class Need(msgspec.Struct, frozen=True, gc=False):
+    """What another service contributes to what a server needs: a port's bandwidth, an accelerator.
+
+    ``held`` is the part of the server's allocations that is there for it. A need of one group says in its own
+    fields what it asks for; a need of several has them in ``groups``. The providers of the groups in
+    ``same_subtree`` are in one subtree. ``port`` is the port that it was made for: it is read again before
+    every move.
+    """
+
+    name: str
+    resources: dict[str, int] = {}
+    required: tuple[str, ...] = ()
+    forbidden: tuple[str, ...] = ()
+    held: Held = ()
+    groups: tuple[NeedGroup, ...] = ()
+    same_subtree: tuple[str, ...] = ()
+    port: str | None = None
+
+    @property
+    def parts(self) -> tuple[NeedGroup, ...]:
+        """Its groups, however many there are. A port may need nothing: then there are none."""
+        if self.groups or not self.resources:
+            return self.groups
+        return (NeedGroup("", self.resources, self.required, self.forbidden, self.held),)
 
 
 class Fault(msgspec.Struct, frozen=True, gc=False):

@@ -81,7 +81,7 @@ class CellLinks:
 
     async def _report_unknown_cells(self) -> None:
         self._index = await self._region.wait_beyond(self._index, WAIT_S)
-        waiting = await self._region.read(lambda view: list(view.records.all(Outbox)))
+        waiting = await self._region.read_recent(lambda view: list(view.records.all(Outbox)))
         for cell in sorted({outbox.cell for outbox in waiting} - self._cells.keys()):
             _log.error("saga runs wait for cell %r, which is not configured: see the setting cells", cell)
         if waiting:
@@ -101,7 +101,7 @@ class Dispatcher:
     async def dispatch(self) -> None:
         """Wait until the region has changed, and hand over every run that waits."""
         index = await self._region.wait_beyond(self._index, WAIT_S)
-        waiting = await self._region.read(
+        waiting = await self._region.read_recent(
             lambda view: [outbox for outbox in view.records.all(Outbox) if outbox.cell == self._name]
         )
         await finish_all(self._hand_over(outbox) for outbox in waiting)

@@ -37,7 +37,7 @@ from berth.model.servers import (
 from berth.sagas.conflicts import plus
 from berth.sagas.hosts import cell_aggregate
 from berth.sagas.proposals import remove_server
-from berth.sagas.runner import find_outcome, is_finished, saga_of, step_of
+from berth.sagas.runner import describe_refused_claims, find_outcome, is_finished, saga_of, step_of
 from berth.sagas.saga import AS_BEFORE, GONE, UNCHANGED, has_given_back
 from berth.view import ProviderRecord, View
 
@@ -165,7 +165,7 @@ def apply_end(
         conflict=run.conflict or server.conflict,
         generation=run.claim.generation,
         needs=run.needs,
-        fault=None if is_done else Fault(run.reason or "unknown", now_s),
+        fault=None if is_done else _make_fault(run, now_s),
         updated_at_s=now_s,
     )
     state = _find_state(server, run)
@@ -177,6 +177,10 @@ def apply_end(
     if migration is None:
         return ended, None
     return ended, _end_migration(migration, run, now_s)
+
+
+def _make_fault(run: SagaRun, now_s: int) -> Fault:
+    return Fault(run.reason or "unknown", now_s, details=describe_refused_claims(run))
 
 
 def _find_state(server: Server, run: SagaRun) -> VmState:
@@ -344,7 +348,7 @@ class StatusSync:
     async def sync(self) -> None:
         """Wait until the cell has changed, and bring up what has."""
         index = await self._cell.wait_beyond(self._index, WAIT_S)
-        runs, agents = await self._cell.read(
+        runs, agents = await self._cell.read_recent(
             lambda view: (list(view.records.all(SagaRun)), list(view.records.all(Agent)))
         )
         await finish_all(self._sync_host(agent) for agent in agents if self._is_new(agent))

@@ -19,9 +19,17 @@ from berth.ledger import decide, next_number
 from berth.model.commands import UNCHECKED, Claim, Enact, ReplaceAllocations
 from berth.model.ids import ConsumerId, ProviderId
 from berth.model.placement import MIGRATION, SHARES_VIA_AGGREGATE
-from berth.model.rejections import HostInAnotherCell, HostIsDown, NoFit, Rejection, ServerChangedByOthers
+from berth.model.rejections import (
+    ConstraintStep,
+    HostInAnotherCell,
+    HostIsDown,
+    NoFit,
+    PoolShortage,
+    Rejection,
+    ServerChangedByOthers,
+)
 from berth.model.saga_runs import Destination
-from berth.model.scheduling import ANY_CELL, CandidatesRequest, Plan, ScheduleRequest
+from berth.model.scheduling import ANY_CELL, Plan, ScheduleRequest
 from berth.model.servers import Held, Host, Migration, MigrationKind, Place, Server
 from berth.sagas.conflicts import (
     ServerHoldings,
@@ -181,10 +189,21 @@ def _plan(
         verdict = decide(view, ReplaceAllocations((freed,)), now_s) if source.shared else []
         trial.apply([] if isinstance(verdict, Rejection) else verdict)
         planned = plan(view, request, context.scheduler, context.ids.rng, now_s, lambda _: (claim,))
-        if isinstance(planned, NoFit) and planned.refused is None:
-            refused = _find_full_pool(view, request, source.shared, now_s)
-            planned = msgspec.structs.replace(planned, refused=refused)
+        if isinstance(planned, NoFit):
+            steps = tuple(_note_held(view, step, source.shared) for step in planned.steps)
+            planned = msgspec.structs.replace(planned, steps=steps)
     return planned
+
+
+def _note_held(view: View, step: ConstraintStep, shared: Held) -> ConstraintStep:
+    """The step with what the server holds of each pool: a plan takes that for free."""
+    held = {(view.providers[id].name, name): n for id, amounts in shared for name, n in amounts}
+
+    def told(pool: PoolShortage) -> PoolShortage:
+        own = held.get((pool.pool, pool.resource_class), 0)
+        return msgspec.structs.replace(pool, free=max(pool.free - own, 0), held=own)
+
+    return msgspec.structs.replace(step, pools=tuple(map(told, step.pools)))
 
 
 def _split_shared(view: View, held: Held, place: Place) -> tuple[Held, Held]:
@@ -198,24 +217,3 @@ def _split_shared(view: View, held: Held, place: Place) -> tuple[Held, Held]:
 
     shared = tuple(part for part in held if is_shared(part[0]))
     return minus(held, shared), shared
-
-
-def _find_full_pool(view: View, request: ScheduleRequest, shared: Held, now_s: int) -> Rejection | None:
-    """What the ledger says of the pools that the server uses, if they have too little for what it asks."""
-    wanted = _sum_amounts(request.ask)
-    for provider, amounts in shared:
-        asked = tuple((name, wanted[name]) for name, _ in amounts if name in wanted)
-        claim = request.claim(request.members[0], ((provider, asked),), UNCHECKED)
-        verdict = decide(view, ReplaceAllocations((claim,)), now_s) if asked else []
-        if isinstance(verdict, Rejection):
-            return verdict
-    return None
-
-
-def _sum_amounts(ask: CandidatesRequest) -> dict[str, int]:
-    """What is asked for in all, by resource class."""
-    total: dict[str, int] = {}
-    for group in ask.groups:
-        for name, amount in group.resources:
-            total[name] = total.get(name, 0) + amount
-    return total

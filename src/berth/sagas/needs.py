@@ -11,6 +11,7 @@ So at every moment all of a server's needs are held, or none.
 """
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -29,16 +30,15 @@ from berth.model.rejections import (
     ServerUnsettled,
     TooManyNeeds,
 )
-from berth.model.scheduling import CandidatesRequest
-from berth.model.servers import Held, Need, Place, Server
+from berth.model.scheduling import HostCandidate
+from berth.model.servers import NEED_GROUPS_TOTAL_MAX, NEEDS_MAX, Held, Need, Place, Server
 from berth.sagas.conflicts import ConflictRules, ServerHoldings, find_holdings, minus, plus
-from berth.sagas.requests import group_of
+from berth.sagas.requests import ask_needs, groups_of, locate_needs
+from berth.scheduler.candidates import HostCandidates
+from berth.scheduler.plugins import CANDIDATES_TRIED_MAX
 from berth.search.providers import find_unknown_traits
-from berth.search.slots import slots_of
-from berth.view import ProviderRecord, Trial, View
+from berth.view import Trial, View
 
-NEEDS_MAX: Final = 16
-RESOURCES_MAX: Final = 20
 _ASKED: Final = "change the needs"
 
 
@@ -47,19 +47,16 @@ def set_need(view: View, now_s: int, rules: ConflictRules, id: str, need: Need) 
     server = _find_changeable(view, id)
     if isinstance(server, Rejection):
         return server
-    wrong = _find_unknown_names(view, need)
+    others, before = _split_needs(server, need.name)
+    wrong = find_wrong(view, (*others, need))
     if wrong is not None:
         return wrong
-    others, before = _split_needs(server, need.name)
-    if before is None and len(others) >= NEEDS_MAX:
-        return TooManyNeeds(id, NEEDS_MAX)
     holdings = find_holdings(view, server, rules, _ASKED, now_s)
     if not isinstance(holdings, ServerHoldings):
         return holdings
     rest = _find_rest(holdings, before)
     if server.place is None or not holdings.held:
-        unmet = msgspec.structs.replace(need, held=())
-        return Enact((replace_record(view, _replace_needs(server, (*others, unmet), now_s)),))
+        return Enact((replace_record(view, _replace_needs(server, (*others, need), now_s)),))
     met = _meet(view, server, server.place, need, rest, now_s)
     if isinstance(met, Rejection):
         return met
@@ -95,11 +92,21 @@ def _find_changeable(view: View, id: str) -> Server | Rejection:
     return server
 
 
-def _find_unknown_names(view: View, need: Need) -> Rejection | None:
-    for name in need.resources:
-        if view.classes.id_of(name) is None:
-            return ResourceClassNotFound(name)
-    return find_unknown_traits(view, group_of(need))
+def find_wrong(view: View, needs: tuple[Need, ...]) -> Rejection | None:
+    """What is wrong with the needs of a server: there are too many, or one names what does not exist."""
+    if len(needs) > NEEDS_MAX:
+        return TooManyNeeds("needs", len(needs), NEEDS_MAX)
+    groups = [group for need in needs for group in groups_of(need)]
+    if len(groups) > NEED_GROUPS_TOTAL_MAX:
+        return TooManyNeeds("groups in its needs", len(groups), NEED_GROUPS_TOTAL_MAX)
+    for group in groups:
+        for name, _ in group.resources:
+            if view.classes.id_of(name) is None:
+                return ResourceClassNotFound(name)
+        unknown = find_unknown_traits(view, group)
+        if unknown is not None:
+            return unknown
+    return None
 
 
 def _split_needs(server: Server, name: str) -> tuple[tuple[Need, ...], Need | None]:
@@ -141,31 +148,44 @@ def _make_claim(server: Server, held: Held, generation: int | None) -> Claim:
 
 
 def _meet(view: View, server: Server, place: Place, need: Need, rest: Held, now_s: int) -> Need | Rejection:
-    """The need with where it is met: one provider of the server's host, or one that shares with it.
+    """The need with where it is met: each of its groups by one provider of the server's host, or one that
+    shares with it.
 
     What the need had before is released first, in a trial: a server that has 4 of 5 and wants 5 is not
     refused. Nothing else may read the view meanwhile.
     """
+    if not need.parts:
+        return need
     freed = msgspec.structs.replace(_make_claim(server, rest, None), generation=UNCHECKED)
     verdict = decide(view, ReplaceAllocations((freed,)), now_s)
     refused: Rejection | None = None
     with Trial(view) as trial:
         if not isinstance(verdict, Rejection):
             trial.apply(verdict)
-        for provider in _find_providers(view, place, need):
-            held: Held = ((provider.id, tuple(need.resources.items())),)
-            whole = msgspec.structs.replace(freed, wanted=plus((rest, held)))
+        for candidate in islice(_find_candidates(view, place, need), CANDIDATES_TRIED_MAX):
+            whole = msgspec.structs.replace(freed, wanted=plus((rest, candidate.wanted)))
             verdict = decide(view, ReplaceAllocations((whole,)), now_s)
             if not isinstance(verdict, Rejection):
-                return msgspec.structs.replace(need, held=held)
+                (met,) = locate_needs((need,), candidate)
+                return met
             refused = verdict
-    return NeedDoesNotFit(server.id, need.name, place.name, refused)
+        short = None if refused is not None else _find_short_group(view, place, need)
+    return NeedDoesNotFit(server.id, need.name, place.name, refused, short)
 
 
-def _find_providers(view: View, place: Place, need: Need) -> Iterator[ProviderRecord]:
-    """The providers that have room for a need by themselves, those of the host first."""
+def _find_candidates(view: View, place: Place, need: Need) -> Iterator[HostCandidate]:
+    """The ways to meet a need at a host."""
     host = view.providers.get(ProviderId(place.id))
-    slots = slots_of(view, CandidatesRequest(groups=(group_of(need),)))
-    assert not isinstance(slots, Rejection), "the names have been looked at"
-    if host is not None and slots[0].anchors[host.row]:
-        yield from slots[0].choices(host, view)
+    candidates = HostCandidates.of(view, ask_needs((need,)), is_there=True)
+    assert not isinstance(candidates, Rejection), "the names have been looked at"
+    return iter(()) if host is None else candidates.at(host)
+
+
+def _find_short_group(view: View, place: Place, need: Need) -> str | None:
+    """The first group of a need of several that the host has no room for by itself; None: each of them has
+    room, and not all together."""
+    for group in need.groups:
+        alone = Need(need.name, groups=(group,))
+        if next(_find_candidates(view, place, alone), None) is None:
+            return group.name
+    return None

@@ -1,18 +1,31 @@
 """What a server asks of the scheduler: its flavor, its image, the needs of other services, and where it
 may go."""
 
+from typing import Final
+
 import msgspec
 
 from berth.model.ids import ConsumerId, GroupId, ProviderId
-from berth.model.placement import INSTANCE, SHARES_VIA_AGGREGATE, Wanted
+from berth.model.placement import INSTANCE, SHARES_VIA_AGGREGATE
 from berth.model.rejections import SpecInvalid
 from berth.model.saga_runs import Destination
-from berth.model.scheduling import ANY_CELL, Generation, Hints, HostCandidate, RequestGroup, ScheduleRequest
-from berth.model.servers import Flavor, Held, Need, Server, ServerHints
+from berth.model.scheduling import (
+    ANY_CELL,
+    CandidatesRequest,
+    Generation,
+    Hints,
+    HostCandidate,
+    RequestGroup,
+    ScheduleRequest,
+)
+from berth.model.servers import Flavor, Held, Need, NeedGroup, Server, ServerHints
 from berth.sagas.conflicts import overlap, plus
 from berth.sagas.hosts import place_of
 from berth.scheduler.flavors import FlavorAsk, FlavorSize, read_flavor
 from berth.view import View
+
+_KEPT: Final = "kept."
+"""The names of needs that stand for what others have added begin so. Those of services have no dot."""
 
 
 def flavor_sizes(flavor: Flavor) -> FlavorSize:
@@ -26,16 +39,43 @@ def flavor_sizes(flavor: Flavor) -> FlavorSize:
     )
 
 
-def suffix_of(need: Need) -> str:
-    return f"_need_{need.name}"
+def suffix_of(need: Need, group: NeedGroup) -> str:
+    """What a group of a need is called in a request. Names of needs and groups have no colon."""
+    return f"_need_{need.name}:{group.name}" if group.name else f"_need_{need.name}"
 
 
-def group_of(need: Need) -> RequestGroup:
-    return RequestGroup(
-        suffix=suffix_of(need),
-        resources=tuple(need.resources.items()),
-        required=tuple((name,) for name in need.required),
-        forbidden=frozenset(need.forbidden),
+def groups_of(need: Need) -> tuple[RequestGroup, ...]:
+    return tuple(
+        RequestGroup(
+            suffix=suffix_of(need, group),
+            label=_describe_group(need, group),
+            resources=tuple(group.resources.items()),
+            required=tuple((name,) for name in group.required),
+            forbidden=frozenset(group.forbidden),
+        )
+        for group in need.parts
+    )
+
+
+def _describe_group(need: Need, group: NeedGroup) -> str:
+    """What people know it by. What other clients have added has no name."""
+    if need.name.startswith(_KEPT):
+        return ""
+    return f"the group {group.name} of the need {need.name}" if group.name else f"the need {need.name}"
+
+
+def ask_needs(needs: tuple[Need, ...], ask: CandidatesRequest | None = None) -> CandidatesRequest:
+    """A request for these needs, beside what is asked for already."""
+    ask = ask or CandidatesRequest(groups=())
+    subtrees = tuple(
+        frozenset(suffix_of(need, group) for group in need.groups if group.name in need.same_subtree)
+        for need in needs
+        if need.same_subtree
+    )
+    return msgspec.structs.replace(
+        ask,
+        groups=ask.groups + tuple(group for need in needs for group in groups_of(need)),
+        same_subtrees=ask.same_subtrees + subtrees,
     )
 
 
@@ -44,9 +84,7 @@ def ask_resources(server: Server, kept: tuple[Need, ...] = ()) -> FlavorAsk | Sp
     flavor_ask = read_flavor(flavor_sizes(server.flavor), server.image_properties)
     if isinstance(flavor_ask, SpecInvalid) or not (server.needs or kept):
         return flavor_ask
-    groups = flavor_ask.ask.groups + tuple(group_of(need) for need in (*server.needs, *kept))
-    ask = msgspec.structs.replace(flavor_ask.ask, groups=groups)
-    return msgspec.structs.replace(flavor_ask, ask=ask)
+    return msgspec.structs.replace(flavor_ask, ask=ask_needs((*server.needs, *kept), flavor_ask.ask))
 
 
 def ask_place(
@@ -144,10 +182,9 @@ def make_destination(
 def kept_needs(view: View, kept: Held) -> tuple[Need, ...]:
     """What others have added, as needs to be asked for again: what was held on one provider is asked of
     one provider. A provider below its host is a device, and its substitute must have the same traits; of a
-    host itself, or a pool, only the amounts count: the flavor says which hosts suit. The names have a dot,
-    which needs of services have not."""
+    host itself, or a pool, only the amounts count: the flavor says which hosts suit."""
     return tuple(
-        Need(f"kept.{number}", dict(amounts), _device_traits(view, provider))
+        Need(f"{_KEPT}{number}", dict(amounts), _device_traits(view, provider))
         for number, (provider, amounts) in enumerate(kept, 1)
     )
 
@@ -163,9 +200,21 @@ def locate_needs(needs: tuple[Need, ...], planned: HostCandidate) -> tuple[Need,
     """Needs, each with where it is met by a candidate."""
     providers = dict(planned.mappings)
 
-    def met(need: Need) -> Need:
-        amounts = tuple(need.resources.items())
-        held: tuple[Wanted, ...] = tuple((id, amounts) for id in providers.get(suffix_of(need), ())[:1])
-        return msgspec.structs.replace(need, held=held)
+    def locate(need: Need, group: NeedGroup) -> Held:
+        amounts = tuple(group.resources.items())
+        return tuple((id, amounts) for id in providers.get(suffix_of(need, group), ())[:1])
 
-    return tuple(met(need) for need in needs)
+    return tuple(meet_need(need, tuple(locate(need, group) for group in need.parts)) for need in needs)
+
+
+def meet_need(need: Need, held: tuple[Held, ...]) -> Need:
+    """The need with what is held for each of its groups, in their order."""
+    groups = tuple(
+        msgspec.structs.replace(group, held=part) for group, part in zip(need.groups, held, strict=False)
+    )
+    return msgspec.structs.replace(need, held=plus(held), groups=groups)
+
+
+def release_need(need: Need) -> Need:
+    """The need while nothing is held for it."""
+    return meet_need(need, ((),) * len(need.parts))

@@ -14,7 +14,6 @@ from berth.model.ids import ConsumerId, ProviderId
 from berth.model.placement import MIGRATION
 from berth.model.rejections import ConfirmBegun, NeedDoesNotFit, Rejection
 from berth.model.saga_runs import SagaRun
-from berth.model.scheduling import CandidatesRequest
 from berth.model.servers import Held, Migration, Server
 from berth.sagas.conflicts import (
     adopt_holdings,
@@ -24,7 +23,7 @@ from berth.sagas.conflicts import (
     plus,
 )
 from berth.sagas.proposals import Context, Resized, find_resized, settle_resize
-from berth.sagas.requests import group_of, kept_needs
+from berth.sagas.requests import ask_needs, kept_needs
 from berth.sagas.saga import (
     AS_BEFORE,
     CHECK,
@@ -106,8 +105,7 @@ def _take_along(
     goes back, and that goes with it."""
     source = view.providers.get(ProviderId(migration.source.id))
     needs = kept_needs(view, more)
-    ask = CandidatesRequest(groups=tuple(group_of(need) for need in needs))
-    candidates = HostCandidates.of(view, ask, frozenset(provider for provider, _ in more))
+    candidates = HostCandidates.of(view, ask_needs(needs), frozenset(provider for provider, _ in more))
     refused = None
     at_source = candidates.at(source) if source and isinstance(candidates, HostCandidates) else ()
     for found in islice(at_source, CANDIDATES_TRIED_MAX):

@@ -22,6 +22,7 @@ from berth.model.servers import FoundConflict, Held, Place
 from berth.sagas.saga import PLACEMENT, ClaimChange, Outcome, Saga, Step, Verb, find_saga
 
 LOG_MAX: Final = 60
+_MOVE_CLAIM: Final = "move the claim"
 _ON_ONE_HOST: Final[dict[str, Verb | None]] = {"prepare": None, "destroy": None, "receive": "resume"}
 
 
@@ -68,7 +69,7 @@ def task_of(run: SagaRun) -> Task:
     is_back = run.phase == "back"
     if is_back and run.step == 0 and _may_retry(run):
         return MoveClaim(run.alternates[0])
-    does = step.undo if is_back else step.do
+    does = find_verb(run)
     if does is None or does == "claimed" or (is_back and does == "start" and not run.runs):
         return Skip()
     if step.at == PLACEMENT:
@@ -76,12 +77,25 @@ def task_of(run: SagaRun) -> Task:
     place = run.source if step.at == "source" else run.dest
     if place is None:
         return Skip()
-    if _is_on_one_host(run):
+    if is_on_one_host(run):
         does = _ON_ONE_HOST.get(does, does)
         if does is None:
             return Skip()
     id = f"{run.id}.{run.attempt}.{run.step}.{'undo' if is_back else 'do'}"
     return AgentTask(id, place, does)  # type: ignore[arg-type]
+
+
+def find_verb(run: SagaRun) -> Verb | ClaimChange | None:
+    """What the step that a run is at does, or what undoes it, wherever that may be left out."""
+    step = step_of(run)
+    return step.undo if run.phase == "back" else step.do
+
+
+def is_step_done(before: SagaRun, after: SagaRun) -> bool:
+    """Whether what was to be done for a run was done when it became ``after``, or need not be done."""
+    if isinstance(task_of(before), Skip):
+        return True
+    return after.log is not before.log and after.log[-1].error is None
 
 
 def must_succeed(run: SagaRun) -> bool:
@@ -143,7 +157,7 @@ def record_claim_moved(
 ) -> SagaRun:
     """The run after its claim was moved to the first of the alternates."""
     alternate, *rest = run.alternates
-    run = _log_step(run, now_ns, None, "move the claim", alternate.place.name)
+    run = _log_step(run, now_ns, None, _MOVE_CLAIM, alternate.place.name)
     return _next_version(
         run,
         dest=alternate.place,
@@ -165,10 +179,16 @@ def record_claim_refused(run: SagaRun, now_ns: int, error: str) -> SagaRun:
     """The run after its claim could not be moved to the first of the alternates."""
     alternate, *rest = run.alternates
     return _next_version(
-        _log_step(run, now_ns, error, "move the claim", alternate.place.name),
+        _log_step(run, now_ns, error, _MOVE_CLAIM, alternate.place.name),
         alternates=tuple(rest),
         since_ns=now_ns,
     )
+
+
+def describe_refused_claims(run: SagaRun) -> str | None:
+    """Why alternates could not be tried, in words: what they have was claimed by others meanwhile."""
+    refused = (entry for entry in run.log if entry.step == _MOVE_CLAIM and entry.error is not None)
+    return "; ".join(f"{entry.host}: {' '.join((entry.error or '').split())}" for entry in refused) or None
 
 
 def may_abort(run: SagaRun) -> bool:
@@ -204,7 +224,8 @@ def find_outcome(run: SagaRun) -> Outcome:
     return saga.done if run.phase == "done" else saga.failed
 
 
-def _is_on_one_host(run: SagaRun) -> bool:
+def is_on_one_host(run: SagaRun) -> bool:
+    """Whether source and destination are the same host."""
     return run.source is not None and run.dest is not None and run.source.id == run.dest.id
 
 

@@ -35,6 +35,7 @@ from berth.model.commands import Enact
 from berth.model.saga_runs import SagaRun
 from berth.model.servers import Migration, MigrationStatus, Server, Task, VmState
 from berth.sagas.conflicts import plus
+from berth.sagas.requests import release_need
 from berth.view import View
 
 Role = Literal["source", "dest"]
@@ -162,7 +163,7 @@ def await_confirmation(server: Server, run: SagaRun, migration: Migration | None
 
 def leave(server: Server, run: SagaRun, migration: Migration | None) -> Server:
     """The server is on no host, and its needs are met nowhere."""
-    needs = tuple(msgspec.structs.replace(need, held=()) for need in server.needs)
+    needs = tuple(map(release_need, server.needs))
     return msgspec.structs.replace(server, place=None, state_before=None, needs=needs)
 
 

@@ -6,14 +6,24 @@ on sharing providers alone are not a place to run.
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Final, Self
+
+import numpy as np
 
 from berth.model.ids import ProviderId
 from berth.model.placement import Amounts, Wanted
 from berth.model.rejections import Rejection
 from berth.model.scheduling import CandidatesRequest, Constraints, HostCandidate
 from berth.scheduler.hosts import drop_pools
-from berth.search.assignments import FRUITLESS_LEAST, FRUITLESS_MAX, Effort, assignments_at
+from berth.search.assignments import (
+    FRUITLESS_LEAST,
+    FRUITLESS_MAX,
+    Assignment,
+    Effort,
+    assignments_at,
+    assignments_of_sharing,
+)
 from berth.search.patterns import Patterns
 from berth.search.providers import find_unknown_traits
 from berth.search.slots import Slot, anchors_of, slots_of
@@ -41,10 +51,12 @@ class HostCandidates:
         slots: list[Slot],
         effort: Effort,
         first: frozenset[ProviderId],
+        is_there: bool = False,
     ) -> None:
         self._view = view
         self._ask = ask
         self._first = first
+        self._is_there = is_there
         self._slots = slots
         for slot in slots:
             slot.first = first
@@ -58,15 +70,23 @@ class HostCandidates:
 
     @classmethod
     def of(
-        cls, view: View, ask: CandidatesRequest, first: frozenset[ProviderId] = frozenset()
+        cls,
+        view: View,
+        ask: CandidatesRequest,
+        first: frozenset[ProviderId] = frozenset(),
+        *,
+        is_there: bool = False,
     ) -> Self | Rejection:
-        """Names that do not exist are rejected. Candidates that use providers in ``first`` come first."""
+        """Names that do not exist are rejected. Candidates that use providers in ``first`` come first.
+        ``is_there``: the member is on its host already, and what sharing providers alone give it will do."""
         required = tuple((name,) for name in ask.root_required)
         unknown = find_unknown_traits(view, Constraints(required=required, forbidden=ask.root_forbidden))
         if unknown is not None:
             return unknown
         slots = slots_of(view, ask)
-        return slots if isinstance(slots, Rejection) else cls(view, ask, slots, Effort(_RESULTS_MAX), first)
+        if isinstance(slots, Rejection):
+            return slots
+        return cls(view, ask, slots, Effort(_RESULTS_MAX), first, is_there)
 
     @property
     def is_certain(self) -> bool:
@@ -98,10 +118,13 @@ class HostCandidates:
         view, effort = self._view, self._effort
         found, given_up, allowance = False, effort.gave_up, effort.allowance()
         assignments = assignments_at(view, self._ask, self._slots, host, effort)
+        if self._is_there:
+            assignments = chain(assignments, self._search_sharing(host))
         for candidate in self._patterns.candidates(assignments):
             view.steps.take(5 * len(self._slots))
             held = candidate.allocations
-            if view.hosts_held(tuple((record.id, amounts) for record, amounts in held)) == [host]:
+            on_hosts = view.hosts_held(tuple((record.id, amounts) for record, amounts in held))
+            if self._is_there or on_hosts == [host]:
                 wanted = tuple((record.id, self._named(amounts)) for record, amounts in held)
                 found = True
                 yield HostCandidate(host.id, host.name, wanted, _mappings(candidate.mappings))
@@ -109,6 +132,12 @@ class HostCandidates:
         if not found and not (is_cut_short and effort.gave_up > given_up):
             # Claims only take: the next member need not search here again, unless it might search longer.
             self.hosts[host.row] = False
+
+    def _search_sharing(self, host: ProviderRecord) -> Iterator[Assignment]:
+        """The assignments at a host that use sharing providers alone."""
+        here = np.zeros(self._view.row_end, np.bool_)
+        here[host.row] = True
+        return assignments_of_sharing(self._view, self._ask, self._slots, here, self._effort)
 
     def _named(self, amounts: Amounts) -> tuple[tuple[str, int], ...]:
         name_of = self._view.classes.name_of
@@ -124,7 +153,8 @@ class HostCandidates:
         effort.fruitless = max(0, effort.fruitless - FRUITLESS_LEAST)
         if any(slot.sharing for slot in self._slots):
             # What is shared counts at many hosts.
-            again = HostCandidates(view, self._ask, _again(view, self._ask), effort, self._first)
+            slots = _again(view, self._ask)
+            again = HostCandidates(view, self._ask, slots, effort, self._first, self._is_there)
             again.hosts &= self.hosts
             return again
         # Claims only take, so that it is enough to check the providers that were taken from.

@@ -10,8 +10,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from berth.model.ids import ClassId
 from berth.model.placement import SHARES_VIA_AGGREGATE
-from berth.model.rejections import ConstraintStep, Rejection
+from berth.model.rejections import ConstraintStep, PoolShortage, Rejection
 from berth.model.scheduling import UNSUFFIXED, AnyOf, CandidatesRequest, RequestGroup, ScheduleRequest
 from berth.scheduler.candidates import HostCandidates
 from berth.scheduler.hosts import drop_pools, find_host
@@ -25,19 +26,35 @@ from berth.search.providers import (
     with_any_trait,
     with_room,
 )
-from berth.view import Mask, View
+from berth.view import Mask, ProviderRecord, View
 
 TOGETHER_MAX: Final = 1_000
 """How many hosts are searched for a candidate, at most; the others, and those where the search was given
 up, count as if there were one."""
 
 
+POOLS_NAMED_MAX: Final = 5
+"""How many pools are named that have too little, at most: those that have the most."""
+
+
 class ConstraintResult(NamedTuple):
-    """A constraint, what it asks for in words, and the hosts that are left after it (a mask of rows)."""
+    """A constraint, what it asks for in words, and the hosts that are left after it (a mask of rows).
+    ``pools`` have too little for hosts that it removed."""
 
     constraint: str
     asked: str
     left: Mask
+    pools: tuple[PoolShortage, ...] = ()
+
+
+class _Constraint(NamedTuple):
+    """What is asked for, in words, and the hosts that meet it. ``short``: sharing providers that have too
+    little of what is asked for, with the amount that is free."""
+
+    name: str
+    asked: str
+    passing: Mask
+    short: tuple[tuple[ProviderRecord, PoolShortage], ...] = ()
 
 
 def all_hosts(view: View) -> Mask:
@@ -57,36 +74,52 @@ def narrow_down(
         return candidates
     left = all_hosts(view)
     found = [ConstraintResult("hosts", "any host", left)]
-    for name, asked, mask in _constraints(view, request, options):
-        left = left & mask
-        found.append(ConstraintResult(name, asked, left))
+    for constraint in _constraints(view, request, options):
+        before, left = left, left & constraint.passing
+        pools = _name_pools(view, constraint, before & ~left)
+        found.append(ConstraintResult(constraint.name, constraint.asked, left, pools))
     found.append(
-        ConstraintResult("together", "all of it at once on one host", _together(view, candidates, left))
+        ConstraintResult("together", _describe_whole(request.ask), _together(view, candidates, left))
     )
     return found
+
+
+def _describe_whole(ask: CandidatesRequest) -> str:
+    labels = [group.label for group in ask.groups if group.label]
+    return "all of it at once on one host" + (f", with {' and '.join(labels)}" if labels else "")
 
 
 def count_steps(results: list[ConstraintResult]) -> tuple[ConstraintStep, ...]:
     """The results as numbers of hosts."""
     counts = [int(np.count_nonzero(result.left)) for result in results]
     return tuple(
-        ConstraintStep(result.constraint, result.asked, before - count, count)
+        ConstraintStep(result.constraint, result.asked, before - count, count, result.pools)
         for result, before, count in zip(results[1:], counts, counts[1:], strict=False)
     )
 
 
-def _constraints(
-    view: View, request: ScheduleRequest, options: SchedulerOptions
-) -> Iterator[tuple[str, str, Mask]]:
+def _name_pools(view: View, constraint: _Constraint, removed: Mask) -> tuple[PoolShortage, ...]:
+    """Of the pools that have too little, those that would have served a host that was removed for it."""
+    if not constraint.short or not removed.any():
+        return ()
+    serving = [
+        shortage
+        for record, shortage in constraint.short
+        if (roots_served(view, record.aggregates) & removed).any()
+    ]
+    return tuple(sorted(serving, key=lambda one: (-one.free, one.pool))[:POOLS_NAMED_MAX])
+
+
+def _constraints(view: View, request: ScheduleRequest, options: SchedulerOptions) -> Iterator[_Constraint]:
     """Each constraint with the hosts that meet it (and those before it of the same group)."""
     forced = request.hints.forced_host
     if forced is None:
         for filter in options.filters:
             asked = filter.describe_request(view, request)
             if asked is not None:
-                yield name_of(filter), asked, filter.passing_hosts(view, request)
+                yield _Constraint(name_of(filter), asked, filter.passing_hosts(view, request))
     else:
-        yield "forced_host", f"the host {forced}", forced_host(view, forced)
+        yield _Constraint("forced_host", f"the host {forced}", forced_host(view, forced))
     yield from _root_traits(view, request.ask)
     for group in request.ask.groups:
         yield from _group(view, group)
@@ -101,16 +134,16 @@ def forced_host(view: View, name: str) -> Mask:
     return mask
 
 
-def _root_traits(view: View, ask: CandidatesRequest) -> Iterator[tuple[str, str, Mask]]:
+def _root_traits(view: View, ask: CandidatesRequest) -> Iterator[_Constraint]:
     have = with_all_traits(view, tuple((name,) for name in sorted(ask.root_required)))
     if have is not None:
-        yield "root_required", f"the host itself has {_and(ask.root_required)}", have
+        yield _Constraint("root_required", f"the host itself has {_and(ask.root_required)}", have)
     have_not = with_any_trait(view, ask.root_forbidden)
     if have_not is not None:
-        yield "root_forbidden", f"the host itself has not {_or(ask.root_forbidden)}", ~have_not
+        yield _Constraint("root_forbidden", f"the host itself has not {_or(ask.root_forbidden)}", ~have_not)
 
 
-def _group(view: View, group: RequestGroup) -> Iterator[tuple[str, str, Mask]]:
+def _group(view: View, group: RequestGroup) -> Iterator[_Constraint]:
     """What one group of a request asks for. ``usable`` are the rows that can still serve it; where a group
     may span providers, traits that it requires may lie on any of them, and classes need not share one."""
     spans = group.suffix == UNSUFFIXED and bool(
@@ -118,43 +151,64 @@ def _group(view: View, group: RequestGroup) -> Iterator[tuple[str, str, Mask]]:
     )
     usable = np.ones(view.row_end, np.bool_)
     where = "" if group.suffix == UNSUFFIXED else " on one provider"
+    where += f" for {group.label}" if group.label else ""
     for any_of in group.required:
         having = with_all_traits(view, (any_of,))
         assert having is not None, "an alternative names traits"
         if not spans:
             having = usable = usable & having
-        yield f"required{group.suffix}", f"{_alternatives(any_of)}{where}", _reachable_hosts(view, having)
+        asked = f"{_alternatives(any_of)}{where}"
+        yield _Constraint(f"required{group.suffix}", asked, _reachable_hosts(view, having))
     having_not = with_any_trait(view, group.forbidden)
     if having_not is not None:
         usable = usable & ~having_not
-        yield f"forbidden{group.suffix}", f"not {_or(group.forbidden)}{where}", _reachable_hosts(view, usable)
+        asked = f"not {_or(group.forbidden)}{where}"
+        yield _Constraint(f"forbidden{group.suffix}", asked, _reachable_hosts(view, usable))
     inside = in_all_aggregates(view, group.member_of)
     if inside is not None:
         usable = usable & (inside | inside[view.root_rows] if spans else inside)
         asked = " and ".join(f"in aggregate {' or '.join(ids)}" for ids in group.member_of)
-        yield f"member_of{group.suffix}", asked, _reachable_hosts(view, usable)
+        yield _Constraint(f"member_of{group.suffix}", asked, _reachable_hosts(view, usable))
     outside = in_any_aggregate(view, group.not_member_of)
     if outside is not None:
         usable = usable & ~outside
         if spans:
             usable &= ~outside[view.root_rows]
         asked = f"not in aggregate {_or(group.not_member_of)}"
-        yield f"not_member_of{group.suffix}", asked, _reachable_hosts(view, usable)
+        yield _Constraint(f"not_member_of{group.suffix}", asked, _reachable_hosts(view, usable))
     if group.in_tree is not None:
         usable = usable.copy()
         narrow_to_tree(view, usable, group)
-        yield f"in_tree{group.suffix}", f"in the tree of {group.in_tree}", _reachable_hosts(view, usable)
+        asked = f"in the tree of {group.in_tree}"
+        yield _Constraint(f"in_tree{group.suffix}", asked, _reachable_hosts(view, usable))
     for name, amount in group.resources:
         class_id = view.classes.id_of(name)
         assert class_id is not None, "names were looked up before"
+        short = _find_short(view, usable, class_id, amount)
         having = usable & with_room(view, class_id, amount)
         if not spans:
             usable = having
-        yield (
-            f"resources{group.suffix}:{name}",
-            f"{amount} {name} free{where}",
-            _reachable_hosts(view, having),
-        )
+        asked = f"{amount} {name} free{where}"
+        yield _Constraint(f"resources{group.suffix}:{name}", asked, _reachable_hosts(view, having), short)
+
+
+def _find_short(
+    view: View, usable: Mask, class_id: ClassId, amount: int
+) -> tuple[tuple[ProviderRecord, PoolShortage], ...]:
+    """The sharing providers that have the class, and too little of it free."""
+    sharing = view.rows_with_trait(SHARES_VIA_AGGREGATE)
+    view.steps.take(1 + len(sharing))
+    found = []
+    for row in sharing:
+        record = view.record(row)
+        inventory = record.inventories.get(class_id)
+        if inventory is None or not usable[row]:
+            continue
+        free = max(inventory.capacity - record.used.get(class_id, 0), 0)
+        if free < amount:
+            name = view.classes.name_of(class_id)
+            found.append((record, PoolShortage(record.name, name, amount, free, inventory.capacity)))
+    return tuple(found)
 
 
 def _reachable_hosts(view: View, usable: Mask) -> Mask:

@@ -10,7 +10,8 @@ After every command in a region's journal:
   counted per domain, a server's migration with it;
 * a server with which nothing is being done holds what its record says, unless others write allocations too.
 
-And in a cell's: a saga run goes on from where it was, and does nothing after its end.
+And in a cell's: a saga run goes on from where it was, and does nothing after its end; no unit of a host is in
+two assignments.
 """
 
 from collections import Counter
@@ -35,7 +36,7 @@ from berth.model.events import (
 )
 from berth.model.groups import HOST, Group
 from berth.model.placement import STANDARD_CLASSES, Holdings, Inventory
-from berth.model.saga_runs import SagaRun
+from berth.model.saga_runs import Assignment, SagaRun
 from berth.model.servers import Migration, Record, Server
 
 R = TypeVar("R", bound=Record)
@@ -296,7 +297,7 @@ class Ledger:
 
 
 class Runs:
-    """What a cell's journal says of saga runs."""
+    """What a cell's journal says of saga runs, and of the units that servers have."""
 
     def __init__(self, cell: str, fail: Fail) -> None:
         self._cell = cell
@@ -304,12 +305,26 @@ class Runs:
         self.runs: dict[str, SagaRun] = {}
         self.seen: set[str] = set()
         """All that there have been."""
+        self._assigned: dict[str, Assignment] = {}
 
     def take(self, index: int, entries: Iterable[Any]) -> None:
         for entry in entries:
             for event in entry.events:
-                if isinstance(event, RecordChanged) and isinstance(event.after or event.before, SagaRun):
-                    self._follow(index, event.before, event.after)
+                match event:
+                    case RecordChanged(SagaRun(), _) | RecordChanged(None, SagaRun()):
+                        self._follow(index, event.before, event.after)
+                    case RecordChanged(Assignment() as before, None):
+                        self._assigned.pop(before.id)
+                    case RecordChanged(_, Assignment() as after):
+                        self._assigned[after.id] = after
+            if any(isinstance(event.after, Assignment) for event in entry.events):
+                self._judge_units(index)
+
+    def _judge_units(self, index: int) -> None:
+        names = [(one.host, unit) for one in self._assigned.values() for unit in one.unit_names()]
+        if len(set(names)) < len(names):
+            twice = next(name for name, n in Counter(names).items() if n > 1)
+            self._fail(f"{self._cell} {index}: the unit {twice} is in two assignments")
 
     def _follow(self, index: int, before: Any, after: Any) -> None:
         id = (after or before).id

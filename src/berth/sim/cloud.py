@@ -11,7 +11,7 @@ import errno
 import functools
 import os
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self, TypeVar
 
@@ -20,7 +20,7 @@ import msgspec
 from berth.agent.conductor import ConductorClient
 from berth.agent.credentials import Credential
 from berth.agent.drivers.behaviour import Behaviours, SimBehaviour
-from berth.agent.drivers.sim import Disk
+from berth.agent.drivers.sim import NAME, Disk, UnitsOnDisk
 from berth.agent.fleet import SimHost, register, simulated_fleet
 from berth.agent.host import HostAgent, Pace
 from berth.agent.state import AgentState, Files, StoredState, read_state, state_path
@@ -331,7 +331,7 @@ class HostPart(CloudPart):
         self.host = host
         self.files = MemoryFiles()
         self.state = AgentState(state_path(_FOLDER, host.name), self.files)
-        self._survived: Disk | None = None
+        self._survived: tuple[Disk, UnitsOnDisk] | None = None
 
     def stored(self) -> StoredState:
         """What is on the disk."""
@@ -341,8 +341,11 @@ class HostPart(CloudPart):
         # What was not written to the disk is lost.
         self.state = AgentState(state_path(_FOLDER, self.host.name), self.files)
         if self._survived is not None:
+            disk, units = self._survived
             self.state.disk.clear()
-            self.state.disk.update(self._survived)
+            self.state.disk.update(disk)
+            self.state.units.clear()
+            self.state.units.update(units)
             self._survived = None
         super().start()
 
@@ -353,16 +356,19 @@ class HostPart(CloudPart):
 
     def kill_agent(self) -> None:
         """The agent dies. What its hypervisor has done stays, though the agent has not written it down."""
-        self._survived = dict(self.state.disk)
+        self._survived = dict(self.state.disk), dict(self.state.units)
         self.kill()
 
     async def _run(self, process: Process) -> None:
         cloud, host = self.cloud, self.host
         rng = process.ids.rng
-        driver = FaultyDriver(host.name, self.state.disk, cloud.behaviours, rng, cloud.faults)
+        report = register(host, NAME)
+        driver = FaultyDriver(
+            host.name, self.state, cloud.behaviours, rng, lambda: report.providers, cloud.faults
+        )
         client = cloud.connect_agent(self, process)
         agent = HostAgent(
-            register(host, driver.name),
+            report,
             driver,
             self.state,
             self.credential(rng),
@@ -375,7 +381,8 @@ class HostPart(CloudPart):
 
 
 class SimCloud:
-    """Made in a running event loop whose time is virtual; ``running`` starts it. ``options`` are settings."""
+    """Made in a running event loop whose time is virtual; ``running`` starts it. ``options`` are settings.
+    ``fleet``: its hosts, in place of so many that are alike."""
 
     def __init__(
         self,
@@ -383,6 +390,7 @@ class SimCloud:
         seed: int,
         cells: int = 1,
         hosts: int = 5,
+        fleet: Sequence[SimHost] = (),
         racks: int = 0,
         workers: int = 1,
         behaviour: SimBehaviour | None = None,
@@ -412,7 +420,7 @@ class SimCloud:
         self.cells = {name: SimCell(self, name) for name in names}
         self.housekeeper = None if housekeeping is None else Housekeeper(self, housekeeping)
         self.hosts: dict[str, HostPart] = {}
-        for number, host in enumerate(simulated_fleet(hosts)):
+        for number, host in enumerate(fleet or simulated_fleet(hosts)):
             in_racks = (f"rack{number % racks + 1}",) if racks else ()
             placed = msgspec.structs.replace(host, cell=names[number % cells], aggregates=in_racks)
             self.hosts[host.name] = HostPart(self, placed)

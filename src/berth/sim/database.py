@@ -68,6 +68,7 @@ class Database:
         self.happened: dict[str, int] = {}
         self.host = _Host()
         """The one in charge."""
+        self._opened: list[SimJournal] = []
         # While a standby that lacks rows has taken over: the primary, and the last row that the standby has.
         self._primary: _Host | None = None
         self._last_kept = 0
@@ -87,6 +88,7 @@ class Database:
         engine = sa.create_engine("sqlite://", creator=way.connect, poolclass=sa.pool.StaticPool)
         journal = SimJournal(Dialect(engine, meaning_of), self, process, way)
         journal.prepare()
+        self._opened.append(journal)
         return journal
 
     def heal(self) -> None:
@@ -131,6 +133,10 @@ class Database:
         return self.is_lagging and seen <= self._last_kept
 
     def close(self) -> None:
+        """Close everything, the journals of the dead too: SQLAlchemy keeps a pool for as long as one of its
+        connections is in use, and with it all that the pool leads to."""
+        for journal in self._opened:
+            journal.close()
         for host in (self.host, self._primary):
             if host is not None:
                 host.kept.close()

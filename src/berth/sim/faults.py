@@ -16,15 +16,16 @@ at its next write, whatever that is about.
 
 import functools
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import httpx
 
 from berth.agent.drivers import DriverError
 from berth.agent.drivers.behaviour import Behaviours
-from berth.agent.drivers.sim import Disk, SimDriver
-from berth.cell.protocol import REPORT, AgentCommand
+from berth.agent.drivers.sim import SimDriver
+from berth.agent.state import AgentState
+from berth.cell.protocol import REPORT, AgentCommand, ReportedProvider
 from berth.journal import JournalRow
 from berth.model.events import Batch, RecordChanged
 from berth.model.saga_runs import Phase, SagaRun
@@ -204,9 +205,15 @@ class FaultyDriver(SimDriver):
     """A hypervisor that fails where it is told to."""
 
     def __init__(
-        self, host: str, disk: Disk, behaviours: Behaviours, rng: random.Random, faults: StepFaults
+        self,
+        host: str,
+        state: AgentState,
+        behaviours: Behaviours,
+        rng: random.Random,
+        tree: Callable[[], Iterable[ReportedProvider]],
+        faults: StepFaults,
     ) -> None:
-        super().__init__(host, disk, behaviours, rng)
+        super().__init__(host, state.disk, behaviours, rng, state.units, tree)
         self._faults = faults
 
     async def carry_out(self, command: AgentCommand) -> None:

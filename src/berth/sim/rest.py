@@ -4,6 +4,8 @@
   facts is what follows from them.
 * A server holds what its flavor says, at the place where it is, and nothing if it is nowhere.
 * Each host has on its disk the servers that it should have, and the doctor finds nothing.
+* Server and migration have as many units as they hold, of the right providers, and nobody else has any; the
+  host's disk says the same.
 * A migration holds something only while its server can still go back, and is not under way.
 """
 
@@ -12,11 +14,12 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from berth.agent.drivers.sim import list_units
 from berth.client import Answer
 from berth.engine import Engine, Unavailable
 from berth.engine.snapshots import start_view
 from berth.model.ids import Index
-from berth.model.saga_runs import Instance
+from berth.model.saga_runs import Assignment, HostTree, Instance
 from berth.model.servers import Host, Migration, Server
 from berth.sim.audit import Ledger
 from berth.sim.cloud import CloudPart, SimCloud
@@ -93,6 +96,66 @@ async def find_wrong_disks(cloud: SimCloud) -> list[tuple[str, str]]:
         for server in running
         if server.place is not None and server.id not in cloud.hosts[server.place.name].state.disk
     ]
+
+
+async def check_units(simulation: Simulation) -> None:
+    """Assignments, allocations and disks agree, as soon as hosts were heard of without their leftovers."""
+    while wrong := await find_wrong_units(simulation.cloud):
+        simulation.waits_for = "; ".join(wrong)
+        await asyncio.sleep(_LOOK_S)
+
+
+async def find_wrong_units(cloud: SimCloud) -> list[str]:
+    """Where assignments are not what servers and migrations hold, or disks say something else."""
+    servers = await cloud.read(lambda view: list(view.records.all(Server)))
+    moves = await cloud.read(lambda view: list(view.records.all(Migration)))
+    owners: dict[str, Server | Migration] = {one.id: one for one in servers}
+    owners.update({one.id: one for one in moves})
+    assigned: dict[tuple[str, str], Assignment] = {}
+    named: dict[tuple[str, str], set[str]] = {}
+    hosts: dict[str, str] = {}
+    for reader in cloud.readers.values():
+        for one in await reader.read(lambda view: list(view.records.all(Assignment))):
+            assigned[one.holder, one.host] = one
+        for tree in await reader.read(lambda view: list(view.records.all(HostTree))):
+            for provider in tree.providers:
+                hosts[provider.id] = tree.id
+                for kind, names in provider.units.items():
+                    named[provider.id, kind] = set(names)
+    wrong = []
+    for (holder, host), one in assigned.items():
+        owner = owners.get(holder)
+        held = [part for part in (() if owner is None else owner.held) if hosts.get(part[0]) == host]
+        counted = {
+            (provider, kind): len(names)
+            for provider, kinds in one.units.items()
+            for kind, names in kinds.items()
+        }
+        wanted = {(id, kind): n for id, amounts in held for kind, n in amounts if (id, kind) in named}
+        if counted != wanted:
+            wrong.append(f"{holder} has {counted} on {host} and holds {wanted}")
+    for owner in owners.values():
+        for host in {hosts[id] for id, amounts in owner.held for kind, _ in amounts if (id, kind) in named}:
+            if (owner.id, host) not in assigned:
+                wrong.append(f"{owner.id} holds units on {host} and has none")
+    return wrong + _find_wrong_disk_units(cloud, assigned)
+
+
+def _find_wrong_disk_units(cloud: SimCloud, assigned: dict[tuple[str, str], Assignment]) -> list[str]:
+    wrong = []
+    for name, part in cloud.hosts.items():
+        here: dict[str, set[str]] = {}
+        for (holder, host), one in assigned.items():
+            # A server that has both halves on one host uses its own.
+            if host == part.host.id and (holder == one.server or one.server not in here):
+                here[one.server] = set(one.unit_names())
+        for server in part.state.disk:
+            has = set(list_units(part.state.units.get(server, {})))
+            if has != here.get(server, set()):
+                wrong.append(f"{server} has {sorted(has)} on {name} and should have {here.get(server)}")
+        stale = part.state.units.keys() - part.state.disk.keys()
+        wrong += [f"{server} is not on {name} and has units there" for server in stale]
+    return wrong
 
 
 async def check_views(simulation: Simulation) -> None:

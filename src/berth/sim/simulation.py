@@ -195,8 +195,16 @@ class Simulation:
 
 
 def simulate(profile: Profile, seed: int, *, minutes: float, first: int | None = None) -> SeedOutcome:
-    """Play the actions of a seed, or the ``first`` of them."""
-    actions = draw_actions(profile, seed, minutes)[:first]
+    """Play the actions of a seed, or the ``first`` of them. Nothing is left of the simulation: what the dead
+    would do as they are thrown away must not happen to whatever runs next."""
+    try:
+        return _simulate(profile, seed, draw_actions(profile, seed, minutes)[:first])
+    finally:
+        with throwing_away():
+            gc.collect()
+
+
+def _simulate(profile: Profile, seed: int, actions: list[PlannedAction]) -> SeedOutcome:
     loop = VirtualLoop()
     simulation: Simulation | None = None
 
@@ -216,7 +224,7 @@ def simulate(profile: Profile, seed: int, *, minutes: float, first: int | None =
         loop.close()
     assert simulation is not None
     trace = simulation.world.trace
-    outcome = SeedOutcome(
+    return SeedOutcome(
         failure,
         trace.digest,
         trace.lines,
@@ -226,10 +234,6 @@ def simulate(profile: Profile, seed: int, *, minutes: float, first: int | None =
         dict(sorted(simulation.counts.items())),
         () if simulation.crashes is None else tuple(simulation.crashes.hit),
     )
-    with throwing_away():
-        simulation = None
-        gc.collect()
-    return outcome
 
 
 class _BugHandler(logging.Handler):

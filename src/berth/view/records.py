@@ -11,13 +11,24 @@ from berth.model.clusters import Cluster
 from berth.model.events import AnyRecord
 from berth.model.groups import Group
 from berth.model.quotas import Amounts, amounts_of, is_counted
-from berth.model.saga_runs import Agent, Instance
+from berth.model.saga_runs import Agent, Assignment, Instance
 from berth.model.servers import Action, Flavor, Host, Migration, Record, RevokedToken, Server
 
 R = TypeVar("R", bound=Record)
 
+
+def unit_key(host: str, unit: str) -> str:
+    """What a unit of a host is looked for by."""
+    return f"{host} {unit}"
+
+
 _INDEXES: Final[dict[type[Any], dict[str, Callable[[Any], Iterable[str]]]]] = {
     Agent: {"name": lambda agent: (agent.name,)},
+    Assignment: {
+        "server": lambda assignment: (assignment.server,),
+        "host": lambda assignment: (assignment.host,),
+        "unit": lambda assignment: [unit_key(assignment.host, name) for name in assignment.unit_names()],
+    },
     Server: {
         "project": lambda server: (server.project,),
         "host": lambda server: (server.place.id,) if server.place is not None else (),

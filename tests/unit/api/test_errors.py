@@ -200,7 +200,7 @@ EVERY: list[Rejection] = [
     r.ClaimedClassNotFound(C, "X"),
     r.NoInventory(P, ("X",)),
     r.UnitsViolated(P, "X", 5, 1, 4, 1),
-    r.CapacityExceeded(P, "X", 5, 3, 4),
+    r.CapacityExceeded(P, "X", 5, 3, 4, "nas"),
     r.AllocationsNotFound(C),
     r.GroupPolicyBroken(G, "db", "anti-affinity", C, "host-1", "rack-1", "it is full", ((C, "host-2"),)),
     r.GroupFull(G, 10),
@@ -250,13 +250,13 @@ def test_every_rejection_reads_on_every_route(rejection: Rejection) -> None:
             "consumer generation conflict - expected null but got 5",
         ),
         (
-            r.CapacityExceeded(P, "VCPU", 5, 3, 4),
+            r.CapacityExceeded(P, "VCPU", 5, 3, 4, "nas"),
             Attempt.PUT_ALLOCATIONS,
             409,
             "placement.undefined_code",
             "Unable to allocate inventory: "
             f"Unable to create allocation for 'VCPU' on resource provider '{P}'. "
-            "The requested amount would exceed the capacity. Asked for 5; others use 3 of 4.",
+            "The requested amount would exceed the capacity. Asked for 5; others use 3 of 4 on nas.",
         ),
         (
             r.InventoryInUse(P, ("VCPU", "DISK_GB")),

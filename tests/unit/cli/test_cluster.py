@@ -359,7 +359,7 @@ def test_scale_sends_the_counts(
     assert cluster(region, "scale", "db", *words) == 0
     assert sent(region) == {
         "counts": {"voters": 5, "others": 0},
-        "add": [{"name": "more", "flavor": "small", "image": None, "count": 2, "processes": ["voter"]}],
+        "add": [{"name": "more", "flavor": "small", "count": 2, "processes": ["voter"]}],
         "remove": ["old"],
         "anti_affinity_ratio": 2,
     }

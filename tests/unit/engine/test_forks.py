@@ -550,9 +550,9 @@ async def test_what_a_child_makes_too_large_is_refused(engine: Engine) -> None:
 async def test_a_refusal_of_a_child_is_an_answer(engine: Engine) -> None:
     def choose(view: View, now_s: int) -> Rejection:
         lengthy(view)
-        return CapacityExceeded(HOST, "VCPU", 2, 0, 1)
+        return CapacityExceeded(HOST, "VCPU", 2, 0, 1, "host")
 
-    assert await engine.submit(choose, ORIGIN, None) == CapacityExceeded(HOST, "VCPU", 2, 0, 1)
+    assert await engine.submit(choose, ORIGIN, None) == CapacityExceeded(HOST, "VCPU", 2, 0, 1, "host")
 
 
 async def test_a_child_that_finds_nothing_to_do_is_answered_from_the_view(engine: Engine) -> None:

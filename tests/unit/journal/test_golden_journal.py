@@ -50,6 +50,16 @@ def test_the_file_of_an_agent_is_encoded_as_it_always_was() -> None:
     assert msgspec.json.encode(msgspec.json.decode(body, type=StoredState)) == body
 
 
+def test_the_file_of_an_agent_that_knew_no_units_is_read() -> None:
+    body = (GOLDEN / "agent_state.json").read_bytes()
+    with_units = msgspec.json.decode(body, type=StoredState)
+    earlier = msgspec.json.decode(body)
+    del earlier["units"]
+    found = msgspec.convert(earlier, StoredState)
+    assert with_units.units == {"text-2817": {"text-2818": {"PCPU": ("text-2819", "text-2820")}}}
+    assert (found.servers, found.results, found.units) == (with_units.servers, with_units.results, {})
+
+
 @pytest.mark.parametrize(
     ("holds", "union"), [("event", Event), ("record", AnyRecord)], ids=["events", "records"]
 )

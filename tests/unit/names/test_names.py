@@ -194,7 +194,8 @@ def test_every_hint_has_its_row() -> None:
 
 @pytest.mark.parametrize("operation", NOVA["fields"])
 def test_every_field_has_its_row_and_can_be_read(operation: str) -> None:
-    assert sorted(FIELDS[operation]) == NOVA["fields"][operation]
+    of_nova = [name for name in sorted(FIELDS[operation]) if not name.startswith("berth:")]
+    assert of_nova == NOVA["fields"][operation]
     names = {field.encode_name for field in msgspec.structs.fields(BODIES[operation])}
     assert names == set(FIELDS[operation])
 

@@ -15,7 +15,7 @@ from berth.api.native.changes import change_of, require_all
 from berth.model import events as e
 from berth.model.clusters import Cluster
 from berth.model.events import AnyRecord, RecordChanged
-from berth.model.saga_runs import Agent, ClaimSnapshot, Instance, Outbox, SagaRun, Spec, Term
+from berth.model.saga_runs import Agent, Assignment, ClaimSnapshot, Instance, Outbox, SagaRun, Spec, Term
 from berth.model.servers import (
     Action,
     Aggregate,
@@ -65,6 +65,9 @@ SAMPLES: tuple[AnyRecord, ...] = (
     ),
     Agent(id="p", name="host-1", driver="sim"),
     Aggregate(id="a", number=1, name="rack"),
+    Assignment(
+        id="s on p", server="s", host="p", holder="s", run="w", units={"p": {"PCPU": ("4",)}}, counts={}
+    ),
     Cluster(id="c", name="c", project="p", user="u"),
     Counter(id="migration", value=1),
     Host(id="p", number=1, name="host-1", cell="cell1"),

@@ -84,7 +84,70 @@ async def test_ten_nodes_on_five_hosts_with_ratio_two(tmp_path: Path) -> None:
             "image": "cirros",
             "count": 10,
             "processes": ["datanode"],
+            "needs": [],
         }
+
+
+async def test_every_node_of_a_node_group_has_its_needs(tmp_path: Path) -> None:
+    need: dict[str, Any] = {"name": "uplink", "resources": {"NET_BW_EGR_KILOBIT_PER_SEC": 600}}
+
+    async with filled(tmp_path, hosts=3) as region:
+        for number in range(1, 4):
+            await region.host(10 + number, {"NET_BW_EGR_KILOBIT_PER_SEC": 1000}, parent=number)
+        one = await created(region, cluster(data(2, needs=[need]), MASTER, ratio=None, anti_affinity=[]))
+        assert [group["needs"] for group in one["node_groups"]] == [
+            [
+                need
+                | {
+                    "required": [],
+                    "forbidden": [],
+                    "allocations": {},
+                    "groups": [],
+                    "same_subtree": [],
+                    "port": None,
+                }
+            ],
+            [],
+        ]
+        one = (await scaled(region, one["uuid"], counts={"data": 3})).json["cluster"]
+        nodes = {node["name"]: node["server_uuid"] for node in one["nodes"]}
+        for name, id in nodes.items():
+            held = [amounts for amounts in (await region.held(id)).values() if len(amounts) == 1]
+            assert held == ([] if name == "master-0" else [need["resources"]]), name
+        answer = await scaled(region, one["uuid"], counts={"data": 4})
+        assert (answer.status, answer.error["code"]) == (409, "berth.no_fit")
+        assert "for the need uplink" in answer.error["detail"]
+        replace = f"{CLUSTERS}/{one['uuid']}/nodes/data-0/replace"
+        assert (await region.ask("POST", replace, {"force": True})).status == 202
+        await kept(region)
+        one = await shown(region, one["uuid"])
+        (id,) = (node["server_uuid"] for node in one["nodes"] if node["name"] == "data-0")
+        assert id != nodes["data-0"]
+        assert need["resources"] in (await region.held(id)).values()
+        shown_to_member = await region.ask("GET", f"{CLUSTERS}/{one['uuid']}", headers=MEMBER)
+        assert [group["needs"] for group in shown_to_member.json["cluster"]["node_groups"]] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("needs", "words"),
+    [
+        ([{"name": "n", "resources": {"CUSTOM_NONE": 1}}], "There is no resource class CUSTOM_NONE."),
+        ([{"name": "n"}], "node group data: need n: neither resources nor groups"),
+        ([{"name": "n", "resources": {"VCPU": 1}, "color": 1}], "color"),
+    ],
+)
+async def test_wrong_needs_of_a_node_group_are_refused(tmp_path: Path, needs: Any, words: str) -> None:
+    async with filled(tmp_path, hosts=1) as region:
+        answer = await region.ask("POST", CLUSTERS, cluster(data(1, needs=needs)))
+        assert (answer.status, answer.error["code"]) == (400, "berth.bad_body")
+        assert words in answer.error["detail"]
+
+
+async def test_needs_of_a_node_group_are_for_administrators_and_services(tmp_path: Path) -> None:
+    async with filled(tmp_path, hosts=1) as region:
+        group = data(1, needs=[{"name": "n", "resources": {"VCPU": 1}}])
+        answer = await region.ask("POST", CLUSTERS, cluster(group), headers=MEMBER)
+        assert (answer.status, answer.error["code"]) == (403, "berth.forbidden")
 
 
 async def test_a_ratio_that_is_too_small_is_refused_with_the_one_that_fits(tmp_path: Path) -> None:

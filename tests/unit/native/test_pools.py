@@ -195,6 +195,23 @@ async def test_a_pool_that_another_client_of_placement_has_made_is_one(world: Ap
     assert (pool["name"], pool["hosts"]) == ("host-50", 2)
 
 
+async def test_a_pool_that_is_full_is_named_in_the_explanation(world: ApplicationWorld) -> None:
+    await fleet(world)
+    await put(world)
+    await world.claim(101, {1: {"VCPU": 1}, 50: {"DISK_GB": 80}})
+    asked = {"resources": {"VCPU": 1, "DISK_GB": 40}}
+    explained = (await world.ask("POST", "/berth/v1/explain", asked)).json["explanation"]
+    words = "The pool nas has 20 of 100 DISK_GB free; 40 are asked for."
+    assert words in explained["text"]
+    [step] = (step for step in explained["steps"] if step["pools"])
+    assert step["constraint"] == "resources:DISK_GB"
+    [pool] = step["pools"]
+    assert (pool["pool"], pool["asked"], pool["free"], pool["capacity"]) == ("nas", 40, 20, 100)
+    refused = await world.ask("POST", "/berth/v1/schedule", asked)
+    assert (refused.status, refused.error["code"]) == (409, "berth.no_fit")
+    assert words in refused.error["detail"]
+
+
 async def test_a_pool_is_in_no_count_of_hosts(world: ApplicationWorld) -> None:
     await fleet(world)
     await put(world)

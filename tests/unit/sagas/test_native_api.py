@@ -23,6 +23,7 @@ pytestmark = pytest.mark.fast
 HOST, CARD, SERVER, GHOST = 1, 11, 5, 6
 NEEDS = f"/berth/v1/servers/{uuid_of(SERVER)}/needs"
 ORIGIN = Origin("req-1", "test", None, "test")
+ONE_GROUP = {"name": "out", "resources": {BANDWIDTH: 10}}
 
 
 @pytest.fixture
@@ -122,12 +123,15 @@ async def test_a_server_shows_what_another_client_has_changed(world: Application
 
 async def test_a_need_is_shown_with_where_it_is_met(world: ApplicationWorld) -> None:
     answer = await world.ask("PUT", f"{NEEDS}/port", {"resources": {BANDWIDTH: 10}})
-    shown = {
+    shown: dict[str, Any] = {
         "name": "port",
         "resources": {BANDWIDTH: 10},
         "required": [],
         "forbidden": [],
         "allocations": {uuid_of(CARD): {BANDWIDTH: 10}},
+        "groups": [],
+        "same_subtree": [],
+        "port": None,
     }
     assert answer.json == {"need": shown}
     assert (await world.get(f"{NEEDS}/port")).json == {"need": shown}
@@ -135,12 +139,47 @@ async def test_a_need_is_shown_with_where_it_is_met(world: ApplicationWorld) -> 
     assert await held(world, SERVER) == {"01": {"VCPU": 2}, "11": {BANDWIDTH: 10}}
 
 
+async def test_a_need_of_several_groups_is_shown_with_where_each_is_met(world: ApplicationWorld) -> None:
+    groups = [ONE_GROUP, {"name": "cpu", "resources": {"VCPU": 1}}]
+    body = {"groups": groups, "same_subtree": ["out", "cpu"]}
+    answer = await world.ask("PUT", f"{NEEDS}/port", body)
+    on_card, on_host = {uuid_of(CARD): {BANDWIDTH: 10}}, {uuid_of(HOST): {"VCPU": 1}}
+    need = answer.json["need"]
+    assert (need["resources"], need["allocations"]) == ({}, on_card | on_host)
+    assert [group["allocations"] for group in need["groups"]] == [on_card, on_host]
+    assert need["same_subtree"] == ["out", "cpu"]
+    assert await held(world, SERVER) == {"01": {"VCPU": 3}, "11": {BANDWIDTH: 10}}
+
+
 @pytest.mark.parametrize(
     ("name", "body", "status", "code", "words"),
     [
         ("a b", {"resources": {BANDWIDTH: 1}}, 400, "bad_parameter", "it is 'a b'"),
-        ("x" * 33, {"resources": {BANDWIDTH: 1}}, 400, "bad_parameter", "1 to 32"),
-        ("port", {"resources": {}}, 400, "bad_body", "resources"),
+        ("x.y", {"resources": {BANDWIDTH: 1}}, 400, "bad_parameter", "1 to 64"),
+        ("x" * 65, {"resources": {BANDWIDTH: 1}}, 404, "not_found", ""),
+        ("port", {"resources": {}}, 400, "bad_body", "neither resources nor groups"),
+        ("port", {"resources": {BANDWIDTH: 1}, "groups": [ONE_GROUP]}, 400, "bad_body", "both given"),
+        ("port", {"groups": [ONE_GROUP], "required": ["HW_NIC_SRIOV"]}, 400, "bad_body", "its own"),
+        ("port", {"groups": [ONE_GROUP, ONE_GROUP]}, 400, "bad_body", "out more than once"),
+        ("port", {"groups": [ONE_GROUP], "same_subtree": ["in"]}, 400, "bad_body", "names in, which is no"),
+        ("port", {"groups": [ONE_GROUP | {"name": "a.b"}]}, 400, "bad_body", "$.groups[0].name"),
+        ("port", {"groups": [ONE_GROUP | {"resources": {}}]}, 400, "bad_body", "$.groups[0].resources"),
+        ("port", {"groups": [ONE_GROUP | {"color": "red"}]}, 400, "bad_body", "color"),
+        ("port", {"groups": [ONE_GROUP] * 9}, 400, "bad_body", "$.groups"),
+        (
+            "port",
+            {"resources": {BANDWIDTH: 1}, "required": ["HW_NIC_SRIOV"], "forbidden": ["HW_NIC_SRIOV"]},
+            400,
+            "bad_body",
+            "HW_NIC_SRIOV is required and forbidden",
+        ),
+        (
+            "port",
+            {"groups": [ONE_GROUP, {"name": "in", "resources": {BANDWIDTH: 2000}}]},
+            409,
+            "no_fit",
+            "host-1 has no room for the group in of the need port",
+        ),
         ("port", {"resources": {f"CUSTOM_{n}": 1 for n in range(21)}}, 400, "bad_body", "resources"),
         ("port", {"resources": {BANDWIDTH: 0}}, 400, "bad_body", ">= 1"),
         ("port", {"resources": {BANDWIDTH: 1}, "color": "red"}, 400, "bad_body", "color"),

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 
 from berth.doctor.findings import examine
@@ -22,7 +23,7 @@ from berth.model.rejections import (
     TraitsNotFound,
     UnitsViolated,
 )
-from berth.model.servers import ConflictPolicy, Need
+from berth.model.servers import NEED_GROUPS_TOTAL_MAX, NEEDS_MAX, ConflictPolicy, Need, NeedGroup
 from berth.sagas import needs
 from berth.sagas.conflicts import ConflictRules, as_dict
 from berth.sagas.saga import all_sagas
@@ -160,11 +161,11 @@ def test_needs_with_unknown_names_are_refused(region: Region) -> None:
 
 
 def test_a_server_has_so_many_and_no_more(region: Region) -> None:
-    for number in range(needs.NEEDS_MAX):
+    for number in range(NEEDS_MAX):
         assert put(region, 1, f"port-{number}") is None
-    assert put(region, 1, "one-more") == TooManyNeeds(S, needs.NEEDS_MAX)
+    assert put(region, 1, "one-more") == TooManyNeeds("needs", NEEDS_MAX + 1, NEEDS_MAX)
     assert put(region, 2, "port-0") is None, "one of its own may still change"
-    assert bandwidth(region) == {number_of(region): needs.NEEDS_MAX + 1}
+    assert bandwidth(region) == {number_of(region): NEEDS_MAX + 1}
 
 
 # -- beside what else happens -------------------------------------------------------------------
@@ -313,3 +314,124 @@ def test_the_sum_is_judged_not_the_part() -> None:
     refused = put(region, 1)
     assert isinstance(refused, NeedDoesNotFit)
     assert not isinstance(refused.refused, CapacityExceeded), "it is found before it is claimed"
+
+
+# -- several groups -----------------------------------------------------------------------------
+
+
+PACKETS = "NET_PACKET_RATE_KILOPACKET_PER_SEC"
+
+
+def switch_id(number: int) -> ProviderId:
+    return ProviderId(f"30000000-0000-4000-8000-{number:012}")
+
+
+@pytest.fixture
+def switched() -> Region:
+    """Each host has a virtual switch for packets beside its card, and the card is below the switch on the
+    hosts of odd numbers alone."""
+    region = Region()
+    region.do(c.CreateTrait("CUSTOM_PHYSNET_A"))
+    for number in range(1, 6):
+        region.do(c.CreateProvider(switch_id(number), f"switch-{number}", host_id(number)))
+        region.do(c.SetInventories(switch_id(number), None, {PACKETS: Inventory(1000)}))
+        card = region.view.providers[nic_id(number)]
+        region.do(c.SetTraits(card.id, None, frozenset(("CUSTOM_PHYSNET_A",))))
+        if number % 2:
+            region.do(c.UpdateProvider(card.id, card.name, switch_id(number), may_reparent=True))
+    return region
+
+
+def grouped(*, same_subtree: bool = False, packets: int = 100) -> Need:
+    return Need(
+        "port",
+        groups=(
+            NeedGroup("bandwidth", {BANDWIDTH: 400}, ("CUSTOM_PHYSNET_A",)),
+            NeedGroup("packets", {PACKETS: packets}, (), ("CUSTOM_PHYSNET_A",)),
+        ),
+        same_subtree=("bandwidth", "packets") if same_subtree else (),
+    )
+
+
+def set_grouped(region: Region, need: Need) -> Rejection | None:
+    return region.tries(lambda view, now_s: needs.set_need(view, now_s, ConflictRules(), S, need))
+
+
+def is_met_by_groups(region: Region) -> bool:
+    """Whether each group is met by the provider that has what it asks for, on the server's host."""
+    (need,) = region.server(S).needs
+    number = int(number_of(region))
+    return as_dict(need.held) == {nic_id(number): {BANDWIDTH: 400}, switch_id(number): {PACKETS: 100}} and [
+        as_dict(group.held) for group in need.groups
+    ] == [{nic_id(number): {BANDWIDTH: 400}}, {switch_id(number): {PACKETS: 100}}]
+
+
+def test_each_group_is_met_by_a_provider_of_its_own(switched: Region) -> None:
+    switched.run("create", S)
+    before = switched.held(S)
+    assert set_grouped(switched, grouped()) is None
+    assert is_met_by_groups(switched)
+    assert remove(switched) is None
+    assert switched.held(S) == before
+
+
+def test_groups_move_and_come_back_with_the_server(switched: Region) -> None:
+    switched.run("create", S)
+    assert set_grouped(switched, grouped()) is None
+    source = number_of(switched)
+    switched.run("migrate", S)
+    assert number_of(switched) != source
+    assert is_met_by_groups(switched)
+    switched.run("revert", S)
+    assert number_of(switched) == source
+    assert is_met_by_groups(switched)
+    switched.run("shelve_away", S)
+    (need,) = switched.server(S).needs
+    assert (need.held, [group.held for group in need.groups]) == ((), [(), ()])
+    switched.run("unshelve", S)
+    assert is_met_by_groups(switched)
+
+
+def test_groups_of_one_subtree_are_met_where_there_is_one(switched: Region) -> None:
+    switched.run("create", S, needs=(grouped(same_subtree=True),))
+    assert int(number_of(switched)) % 2
+    assert is_met_by_groups(switched)
+    switched.run("migrate", S)
+    assert int(number_of(switched)) % 2
+    assert is_met_by_groups(switched)
+
+
+def test_two_groups_on_one_provider_are_both_counted(region: Region) -> None:
+    need = Need("port", groups=(NeedGroup("in", {BANDWIDTH: 300}), NeedGroup("out", {BANDWIDTH: 200})))
+    assert set_grouped(region, need) is None
+    assert bandwidth(region) == {number_of(region): 500}
+    (met,) = region.server(S).needs
+    assert as_dict(met.held) == {nic_id(int(number_of(region))): {BANDWIDTH: 500}}
+    assert remove(region) is None
+    assert bandwidth(region) == {}
+
+
+def test_the_group_that_does_not_fit_is_named(switched: Region) -> None:
+    switched.run("create", S)
+    host = f"host-{number_of(switched)}"
+    assert set_grouped(switched, grouped(packets=1001)) == NeedDoesNotFit(S, "port", host, None, "packets")
+    both = Need("port", groups=(NeedGroup("in", {BANDWIDTH: 600}), NeedGroup("out", {BANDWIDTH: 600})))
+    assert set_grouped(switched, both) == NeedDoesNotFit(S, "port", host), "each would fit by itself"
+
+
+def test_a_server_has_so_many_groups_and_no_more(region: Region) -> None:
+    groups = tuple(NeedGroup(f"g{number}", {BANDWIDTH: 1}) for number in range(NEED_GROUPS_TOTAL_MAX // 4))
+    for number in range(4):
+        assert set_grouped(region, Need(f"port-{number}", groups=groups)) is None
+    refused = set_grouped(region, Need("more", {BANDWIDTH: 1}))
+    assert refused == TooManyNeeds("groups in its needs", NEED_GROUPS_TOTAL_MAX + 1, NEED_GROUPS_TOTAL_MAX)
+
+
+def test_a_need_of_before_there_were_groups_is_one_group() -> None:
+    old = (
+        b'{"name":"port","resources":{"VCPU":1},"required":["A"],"forbidden":[],"held":[["p",[["VCPU",1]]]]}'
+    )
+    need = msgspec.json.decode(old, type=Need)
+    held = ((ProviderId("p"), (("VCPU", 1),)),)
+    assert need.parts == (NeedGroup("", {"VCPU": 1}, ("A",), (), held),)
+    assert (need.groups, need.port) == ((), None)

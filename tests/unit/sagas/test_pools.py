@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from berth.api.kernel.rejections import nova_problem, why_no_place
 from berth.doctor.findings import examine
 from berth.ledger import decide
 from berth.model import commands as c
 from berth.model.ids import ConsumerId, ProviderId
 from berth.model.placement import Inventory
-from berth.model.rejections import NoFit, Rejection, UnitsViolated
+from berth.model.rejections import NoFit, PoolShortage, Rejection, UnitsViolated
 from berth.model.saga_runs import Outbox, SagaRun
 from berth.model.servers import Flavor
 from tests.unit.sagas.regions import Faults, Region, S, pool_id
@@ -180,9 +181,50 @@ def test_a_resize_by_more_than_is_free_names_the_pool() -> None:
     before = region.view.state()
     refused = begin_move(region, "resize", flavor=flavor(61))
     assert isinstance(refused, NoFit)
-    assert refused.refused is not None
-    assert getattr(refused.refused, "provider", None) == POOL
+    short = PoolShortage("pool-1", "DISK_GB", asked=61, free=20, capacity=100, held=40)
+    assert [pool for step in refused.steps for pool in step.pools] == [short]
+    words = "The pool pool-1 has 20 of 100 DISK_GB free, beside 40 that it holds already; 61 are asked for."
+    assert words in nova_problem(refused).text
+    assert "pool-1" not in nova_problem(refused, names_hosts=False).text
     assert region.view.state() == before
+
+
+def test_a_server_for_which_the_pool_has_too_little_is_told_so() -> None:
+    region = pooled()
+    region.run("create", S, flavor=flavor(70))
+    refused = region.begin("create", "other", flavor=flavor(40))
+    assert isinstance(refused, NoFit)
+    words = "The pool pool-1 has 30 of 100 DISK_GB free; 40 are asked for."
+    assert words in why_no_place(refused)
+
+
+def test_the_fault_names_the_pool_of_an_alternate_that_has_run_full_meanwhile() -> None:
+    region = Region(hosts=2, disk_gb=0)
+    for number in (1, 2):
+        region.add_pool(number, [number], DISK_GB=100)
+    assert region.begin("create", S, flavor=flavor(40)) is None
+    other = 2 if POOL in region.held(S) else 1
+    region.claim("greedy", (pool_id(other), (("DISK_GB", 90),)))
+    region.carry_out(Faults(["build"]))
+    assert region.server(S).state == "error"
+    fault = region.server(S).fault
+    assert fault is not None
+    assert fault.message == "build has failed"
+    assert f"others use 90 of 100 on pool-{other}" in (fault.details or "")
+    assert region.held(S) == {}
+
+
+def test_only_pools_that_would_have_helped_are_named() -> None:
+    """host-1 has a pool that is full; host-2 has none; another pool serves no host at all."""
+    region = Region(hosts=2, disk_gb=0)
+    region.add_pool(1, [1], DISK_GB=10)
+    region.add_pool(2, [], DISK_GB=20)
+    refused = region.begin("create", S, flavor=flavor(40))
+    assert isinstance(refused, NoFit)
+    assert {pool.pool for step in refused.steps for pool in step.pools} == {"pool-1"}
+    refused = region.begin("create", S, flavor=flavor(40, vcpus=9))
+    assert isinstance(refused, NoFit)
+    assert not any(step.pools for step in refused.steps), "the hosts were removed before"
 
 
 @pytest.mark.parametrize("end", ["confirm", "revert"])

@@ -1,10 +1,5 @@
 """Tests of the simulator run on its event loop."""
 
-import pytest
+from tests.virtual_time import anyio_backend, shared_objects, thrown_away
 
-from berth.sim.loop import VirtualLoop
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> tuple[str, dict[str, object]]:
-    return "asyncio", {"loop_factory": VirtualLoop}
+__all__ = ["anyio_backend", "shared_objects", "thrown_away"]

@@ -121,10 +121,14 @@ def _dealt(asked: NewCluster) -> dict[str, list[str | None]]:
     return found
 
 
+VGPU_NEED = {"name": "n", "resources": {"VGPU": 1}}
+
+
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
         (cluster(node_group("a", 1, "d"), anti_affinity_domain="rack"), "anti_affinity_domain is rack"),
+        (cluster(node_group("a", 1, "d") | {"needs": [VGPU_NEED]}), "a has needs"),
         (cluster({"name": "a", "flavor": "f", "count": 1, "processes": ["d"]}), "a names no image"),
     ],
 )

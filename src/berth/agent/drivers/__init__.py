@@ -25,5 +25,8 @@ class Driver(Protocol):
     def servers(self) -> Collection[str]:
         """The servers on this host, in whatever state."""
 
+    def units(self) -> dict[str, tuple[str, ...]]:
+        """The units that servers on this host have, by server."""
+
     def abort(self, server: str) -> None:
         """Have what is being done to a server end soon: with a DriverError, unless it is done by then."""

@@ -3,28 +3,39 @@
     build --> running | stopped --send, live_migrate--> outgoing --resume--> running | stopped
     prepare --> incoming --receive--> running | stopped             any of them --destroy--> gone
 
+Units (cpus, virtual functions, GPUs) are given to a server by the commands that run it or make room for it,
+and stay with it until it is destroyed. A command whose units another server has, or the host does not have,
+is refused.
+
 ``outgoing`` is kept until it is destroyed or resumed. What a command does to a server it does at its end, in
 one go: a command that fails, is aborted or ends with its host has done nothing.
 """
 
 import asyncio
 import random
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final, Literal, cast
 
 from berth.agent.drivers import DriverError
 from berth.agent.drivers.behaviour import Behaviours, CommandFate
-from berth.cell.protocol import AgentCommand
+from berth.cell.protocol import AgentCommand, ReportedProvider
+from berth.model.saga_runs import Units
 from berth.sagas.saga import Verb
+
+NAME: Final = "sim"
 
 ServerState = Literal["running", "stopped", "incoming", "outgoing"]
 Disk = dict[str, ServerState]
+UnitsOnDisk = dict[str, Units]
+"""The units of each server that has any."""
 
 _Before = ServerState | Literal["absent"]
 _After = ServerState | Literal["absent", "as before", "as commanded"]
 """``as commanded``: running or stopped, as the command says."""
 
 _KEPT: Final[dict[_Before, _After]] = {"running": "as before", "stopped": "as before"}
+_GIVING: Final = frozenset(("build", "prepare", "receive", "resume", "rebuild", "start"))
+"""Commands that give a server its units."""
 _HERE: Final[tuple[_Before, ...]] = ("running", "stopped", "outgoing")
 
 # A server may be sent from a host to the same one: it is prepared and received where it is.
@@ -44,21 +55,35 @@ _EFFECTS: Final[dict[str, dict[_Before, _After]]] = {
 
 
 class SimDriver:
-    """``disk`` is the host's, and holds all that must survive a restart."""
+    """``disk`` and ``units`` are the host's, and hold all that must survive a restart. ``tree`` says
+    which providers the host has now, and so which units there are."""
 
-    def __init__(self, host: str, disk: Disk, behaviours: Behaviours, rng: random.Random) -> None:
+    def __init__(
+        self,
+        host: str,
+        disk: Disk,
+        behaviours: Behaviours,
+        rng: random.Random,
+        units: UnitsOnDisk | None = None,
+        tree: Callable[[], Iterable[ReportedProvider]] = tuple,
+    ) -> None:
         self._host = host
         self._disk = disk
+        self._units = {} if units is None else units
+        self._tree = tree
         self._behaviours = behaviours
         self._rng = rng
         self._aborts: dict[str, asyncio.Event] = {}
 
     @property
     def name(self) -> str:
-        return "sim"
+        return NAME
 
     def servers(self) -> Collection[str]:
         return self._disk.keys()
+
+    def units(self) -> dict[str, tuple[str, ...]]:
+        return {server: tuple(list_units(given)) for server, given in self._units.items()}
 
     def abort(self, server: str) -> None:
         if server in self._aborts:
@@ -68,15 +93,48 @@ class SimDriver:
         after = self._find_effect(command)
         if command.verb == "destroy" and command.server not in self._disk:
             return
+        self._check_units(command)
         verb = cast(Verb, command.verb)  # It has an effect, and so is a verb.
         fate = self._behaviours.fate(verb, (command.spec.name, command.server), self._host, self._rng)
         await self._pass_time(command.server, fate)
         if fate.error is not None:
             raise DriverError(fate.error)
+        # Another server may have got them meanwhile.
+        self._check_units(command)
         if after == "absent":
             del self._disk[command.server]
+            self._units.pop(command.server, None)
         else:
             self._disk[command.server] = after
+            self._give_units(command)
+
+    def _check_units(self, command: AgentCommand) -> None:
+        """Refuse a command whose units are not there, or taken."""
+        if command.verb not in _GIVING or not command.units:
+            return
+        known = {provider.id: provider.units for provider in self._tree()}
+        holders = {
+            unit: server
+            for server, given in self._units.items()
+            if server != command.server
+            for unit in list_units(given)
+        }
+        for provider, kinds in command.units.items():
+            for kind, names in kinds.items():
+                for unit in names:
+                    if unit not in known.get(provider, {}).get(kind, ()):
+                        raise DriverError(f"the host {self._host} has no unit {unit} of {kind} in {provider}")
+                    if unit in holders:
+                        taken = f"is taken by the server {holders[unit]}"
+                        raise DriverError(f"the unit {unit} of {kind} on {self._host} {taken}")
+
+    def _give_units(self, command: AgentCommand) -> None:
+        if command.verb not in _GIVING:
+            return
+        if command.units:
+            self._units[command.server] = command.units
+        else:
+            self._units.pop(command.server, None)
 
     async def _pass_time(self, server: str, fate: CommandFate) -> None:
         """Let the time of a command pass. What hangs ends only when it is aborted, or the host with it."""
@@ -104,3 +162,9 @@ class SimDriver:
         if after == "as commanded":
             return "running" if command.runs else "stopped"
         return after
+
+
+def list_units(given: Units) -> Iterator[str]:
+    for kinds in given.values():
+        for names in kinds.values():
+            yield from names

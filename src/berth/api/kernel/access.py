@@ -76,6 +76,7 @@ NO_PLACE: Final = "No valid host was found."
 _NO_PLACE: Final = (NoFit, GroupPolicyBroken, GroupFull, CapacityExceeded, NoInventory, UnitsViolated)
 _WORD: Final = re.compile(r"\b(host )?(\w[\w.-]*\w|\w)")
 _PART_END: Final = re.compile(r"[._-]")
+_UNMET: Final = re.compile(r" for (the (?:group \S+ of the )?need \S+): 0 hosts left")
 _LEDGERS: Final = "resource provider"
 """Words of a refusal that goes on to say what the provider has."""
 
@@ -90,8 +91,8 @@ def is_no_place(rejection: Rejection) -> bool:
     return isinstance(rejection, _NO_PLACE)
 
 
-def explain_no_place(server: Server) -> str:
-    """What of a request can be changed, where there is no place for it."""
+def explain_no_place(server: Server, why: str) -> str:
+    """What of a request can be changed, where there is no place for it; ``why`` is the whole refusal."""
     asked = [f"the flavor {server.flavor.name}"]
     if server.zone is not None:
         asked.append(f"the availability zone {server.zone}")
@@ -101,11 +102,19 @@ def explain_no_place(server: Server) -> str:
         asked.append("the scheduler hints")
     if any(name.startswith("trait:") for name in server.image_properties):
         asked.append("the traits that the image requires")
-    return f"{NO_PLACE} Nothing free fits the request. Change {' or '.join(asked)}, or retry later."
+    asked += [f"the need {need.name}" for need in server.needs]
+    return f"{NO_PLACE} {_name_unmet(why)} Change {' or '.join(asked)}, or retry later."
 
 
-def no_place() -> str:
-    return f"{NO_PLACE} Nothing free fits the request. Ask for less, or retry later."
+def no_place(why: str = "") -> str:
+    """What a caller that is not told of hosts learns of a refusal. ``why``: the whole of it, in words."""
+    return f"{NO_PLACE} {_name_unmet(why)} Ask for less, or retry later."
+
+
+def _name_unmet(why: str) -> str:
+    """The need that no host can meet, if that is why."""
+    unmet = _UNMET.search(why)
+    return "Nothing free fits the request." if unmet is None else f"No host can meet {unmet[1]}."
 
 
 def show_failure(access: Access, view: View, server: Server, text: str) -> str:
@@ -113,7 +122,7 @@ def show_failure(access: Access, view: View, server: Server, text: str) -> str:
     if access.sees_hosts:
         return text
     if NO_PLACE in text:
-        return explain_no_place(server)
+        return explain_no_place(server, text)
     if _LEDGERS in text:
         return "What it needs could not be claimed. Retry later, or ask an administrator."
     return _WORD.sub(lambda found: _hidden(view, found), text)

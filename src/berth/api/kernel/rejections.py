@@ -372,9 +372,9 @@ ROWS: Final[dict[type[Rejection], Row]] = {
     r.CapacityExceeded: Row(
         says="Unable to create allocation for '{r.resource_class}' on resource provider '{r.provider}'. "
         "The requested amount would exceed the capacity.",
-        adds="Asked for {r.asked}; others use {r.used} of {r.capacity}.",
+        adds="Asked for {r.asked}; others use {r.used} of {r.capacity} on {r.name}.",
         placement=Wording(409, _CANNOT_ALLOCATE),
-        explained="too little {r.resource_class} on {r.provider}: {r.asked} asked for, {r.used} used of "
+        explained="too little {r.resource_class} on {r.name}: {r.asked} asked for, {r.used} used of "
         "{r.capacity}",
     ),
     r.AllocationsNotFound: Row(
@@ -615,6 +615,14 @@ ROWS: Final[dict[type[Rejection], Row]] = {
             code=codes.CONFLICT,
         ),
     ),
+    r.UnitTaken: Row(
+        berth=Wording(
+            409,
+            "The unit {r.unit} of host {r.host} cannot be assigned to server {r.server}: server {r.holder} "
+            "has it.",
+            code=codes.CONFLICT,
+        ),
+    ),
     r.ServerNotFound: Row(
         berth=Wording(404, "There is no server {r.id}.", code=codes.NOT_FOUND),
         nova=Wording(404, "Instance {r.id} could not be found."),
@@ -733,13 +741,14 @@ ROWS: Final[dict[type[Rejection], Row]] = {
     ),
     r.TooManyNeeds: Row(
         berth=Wording(
-            409, "Server {r.server} already has {r.limit} needs, the maximum.", code=codes.CONFLICT
+            409, "The server would have {r.asked} {r.what}; the maximum is {r.limit}.", code=codes.CONFLICT
         ),
+        nova=Wording(400, "The server would have {r.asked} {r.what}; the maximum is {r.limit}."),
     ),
     r.NeedDoesNotFit: Row(
         berth=Wording(
             409,
-            "The host {r.host} has no room for the need {r.name} of server {r.server}. {refused}",
+            "The host {r.host} has no room for {group}the need {r.name} of server {r.server}. {refused}",
             code=codes.NO_FIT,
         ),
     ),
@@ -1004,9 +1013,10 @@ def _shortage_words(rejection: r.FlavorTooSmall, _: bool) -> dict[str, str]:
 
 
 def _need_words(rejection: r.NeedDoesNotFit, _: bool) -> dict[str, str]:
+    group = "" if rejection.group is None else f"the group {rejection.group} of "
     if rejection.refused is None:
-        return {"refused": "None of its providers has enough free and the required traits."}
-    return {"refused": berth_problem(rejection.refused).text}
+        return {"group": group, "refused": "None of its providers has enough free and the required traits."}
+    return {"group": group, "refused": berth_problem(rejection.refused).text}
 
 
 def _after_a_conflict(rejection: r.ServerChangedByOthers) -> str:
@@ -1028,7 +1038,10 @@ def _ratio_advice(rejection: r.ClusterDoesNotFit) -> str:
 def _steps(nothing: NoFit) -> str:
     """What each constraint left, and what the ledger said, if it came to that."""
     removing = [step for step in nothing.steps if step.removed][:_STEPS_SHOWN_MAX]
-    said = [f"{step.asked}: {step.left} hosts left, {step.removed} removed." for step in removing]
+    said = []
+    for step in removing:
+        said.append(f"{step.asked}: {step.left} hosts left, {step.removed} removed.")
+        said += [pool.sentence for pool in step.pools]
     if nothing.refused is not None:
         said.append(berth_problem(nothing.refused).text)
     if nothing.gave_up:

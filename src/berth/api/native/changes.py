@@ -21,7 +21,7 @@ from berth.model.events import AnyRecord, Batch, Entry
 from berth.model.groups import Group, Membership
 from berth.model.ids import ClassId
 from berth.model.placement import Consumer, Holdings, HostStatus, Inventory, Label
-from berth.model.saga_runs import Agent, HostTree, Instance, Outbox, SagaRun, Term
+from berth.model.saga_runs import Agent, Assignment, HostTree, Instance, Outbox, SagaRun, Term
 from berth.model.servers import (
     Action,
     Aggregate,
@@ -379,6 +379,15 @@ def _show_quotas(quotas: QuotaSet, cut: _Cut) -> wire.QuotasValues:
     return wire.QuotasValues(limits=cut.map("limits", quotas.limits))
 
 
+def _show_assignment(assignment: Assignment, cut: _Cut) -> wire.AssignmentValues:
+    return wire.AssignmentValues(
+        server=assignment.server,
+        host=assignment.host,
+        holder=assignment.holder,
+        units=cut.texts("units", assignment.unit_names()),
+    )
+
+
 _SHOWN: Final[dict[type, tuple[type[Any], Callable[[Any, _Cut], wire.RecordValues]]]] = {
     Server: (wire.ServerChange, _show_server),
     Migration: (wire.MigrationChange, _show_migration),
@@ -389,6 +398,7 @@ _SHOWN: Final[dict[type, tuple[type[Any], Callable[[Any, _Cut], wire.RecordValue
     Aggregate: (wire.ComputeAggregateChange, _show_aggregate),
     Cluster: (wire.ClusterChange, _show_cluster),
     QuotaSet: (wire.QuotasChange, _show_quotas),
+    Assignment: (wire.AssignmentChange, _show_assignment),
 }
 _INTERNAL: Final = frozenset((Agent, Counter, HostTree, Instance, Outbox, RevokedToken, Term, SagaRun))
 """Of these readers are told that one has changed, and no more: they are how a region and its cells work."""

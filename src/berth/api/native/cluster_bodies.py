@@ -11,6 +11,7 @@ from typing import Annotated, Final
 
 from msgspec import UNSET, Meta, UnsetType, field
 
+from berth.api.kernel.needs import NeedBodies, object_to_needs
 from berth.api.native.fields import Kind, NativeBody
 from berth.model.clusters import NODE_GROUPS_MAX, NODES_MAX, RATIO_MAX
 from berth.model.groups import HOST
@@ -41,14 +42,16 @@ FlavorRef = Annotated[_Ref, Meta(description="A flavor, by its id or its name.")
 ImageRef = Annotated[_Ref, Meta(description="An image, by its id or its name.")]
 
 
-class NewNodeGroup(NativeBody, frozen=True, kw_only=True):
-    """Nodes of one kind, and what runs on them."""
+class NewNodeGroup(NativeBody, frozen=True, kw_only=True, omit_defaults=True):
+    """Nodes of one kind, and what runs on them. ``needs``: what each of their servers needs beside its flavor
+    (bandwidth, an accelerator), as PUT of a server's need takes it."""
 
     name: NodeName
     flavor: FlavorRef
     image: ImageRef | None = None
     count: Count
     processes: Processes = ()
+    needs: NeedBodies = ()
 
 
 class NewCluster(NativeBody, frozen=True, kw_only=True):
@@ -117,7 +120,16 @@ def objection_to_groups(groups: Iterable[NewNodeGroup]) -> str | None:
     """What is wrong with node groups that do not go together."""
     groups = tuple(groups)
     repeated = (_twice(f"node group {group.name} has the process", group.processes) for group in groups)
-    return _twice("node_groups has", [group.name for group in groups]) or next(filter(None, repeated), None)
+    return (
+        _twice("node_groups has", [group.name for group in groups])
+        or next(filter(None, repeated), None)
+        or next(filter(None, map(_objection_to_needs, groups)), None)
+    )
+
+
+def _objection_to_needs(group: NewNodeGroup) -> str | None:
+    wrong = object_to_needs(group.needs)
+    return None if wrong is None else f"node group {group.name}: {wrong}"
 
 
 def objection_to_scale(asked: ScaleCluster) -> str | None:

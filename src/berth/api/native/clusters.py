@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from berth.api.kernel.access import Access, make_host_id, show_failure
 from berth.api.kernel.http import Response
+from berth.api.kernel.needs import RULE, RULE_TO_SHOW, NeedDetail, describe_need, make_needs
 from berth.api.kernel.paging import behind, render_keys, take_first
 from berth.api.kernel.times import show_time
 from berth.api.native.calls import (
@@ -51,6 +52,7 @@ from berth.model.rejections import (
     SpecInvalid,
 )
 from berth.model.servers import Flavor, Image, status_of
+from berth.sagas.needs import find_wrong
 from berth.scheduler.spec_table import keep_properties, wrong_extra_spec, wrong_image_property
 from berth.view import View
 
@@ -75,11 +77,14 @@ class Progress(msgspec.Struct):
 
 
 class ClusterNodeGroup(msgspec.Struct):
+    """``needs`` are shown to callers that may list the needs of servers; null to others."""
+
     name: str
     flavor: str
     image: str | None
     count: int
     processes: list[str]
+    needs: list[NeedDetail] | None
 
 
 class ClusterNode(msgspec.Struct):
@@ -181,6 +186,7 @@ def show_cluster(view: View, call: NativeCall) -> OneCluster:
 async def create_cluster(call: NativeCall) -> Response:
     asked: NewCluster = call.body.cluster
     _refuse_objection(objection(asked))
+    _require_needs(call, asked.node_groups)
     if not call.project:
         raise bad_body("a cluster belongs to a project, and the token is of none")
     context, id = call.context(), call.services.ids.uuid()
@@ -201,6 +207,7 @@ async def create_cluster(call: NativeCall) -> Response:
 async def scale_cluster(call: NativeCall) -> Response:
     asked: ScaleCluster = call.body
     _refuse_objection(objection_to_scale(asked))
+    _require_needs(call, asked.add)
     context = call.context()
 
     def scale(view: View, now_s: int, cluster: Cluster) -> Enact | Rejection:
@@ -242,6 +249,11 @@ async def delete_cluster(call: NativeCall) -> Response:
 def _refuse_objection(objection: str | None) -> None:
     if objection is not None:
         raise bad_body(objection)
+
+
+def _require_needs(call: NativeCall, asked: Iterable[NewNodeGroup]) -> None:
+    if any(group.needs for group in asked):
+        call.require(RULE)
 
 
 def _find_cluster(view: View, call: NativeCall) -> Cluster | Rejection:
@@ -303,9 +315,15 @@ def _make_node_group(call: NativeCall, view: View, asked: NewNodeGroup) -> NodeG
     image = None if asked.image is None else _find_image(call, view, asked, asked.image)
     if isinstance(image, Rejection):
         return image
-    too_small = None if image is None else _check_size(asked, flavor, image)
-    return too_small or NodeGroup(
-        name=asked.name, flavor=flavor, image=image, processes=asked.processes, count=asked.count
+    needs = make_needs(asked.needs)
+    wrong = (None if image is None else _check_size(asked, flavor, image)) or find_wrong(view, needs)
+    return wrong or NodeGroup(
+        name=asked.name,
+        flavor=flavor,
+        image=image,
+        processes=asked.processes,
+        count=asked.count,
+        needs=needs,
     )
 
 
@@ -369,7 +387,7 @@ def _describe(access: Access, view: View, cluster: Cluster) -> ClusterDetail:
     return ClusterDetail(
         **{name: getattr(above, name) for name in above.__struct_fields__},
         groups=list(cluster.groups),
-        node_groups=[_describe_node_group(group) for group in cluster.node_groups],
+        node_groups=[_describe_node_group(access, cluster, group) for group in cluster.node_groups],
         nodes=[_describe_node(access, view, one) for one in seen.nodes],
     )
 
@@ -391,9 +409,11 @@ def _describe_summary(access: Access, cluster: Cluster, seen: ClusterProgress) -
     )
 
 
-def _describe_node_group(group: NodeGroup) -> ClusterNodeGroup:
+def _describe_node_group(access: Access, cluster: Cluster, group: NodeGroup) -> ClusterNodeGroup:
     image = None if group.image is None else group.image.name or group.image.id
-    return ClusterNodeGroup(group.name, group.flavor.name, image, group.count, list(group.processes))
+    shown = access.allows(RULE_TO_SHOW, cluster.project)
+    needs = [describe_need(need) for need in group.needs] if shown else None
+    return ClusterNodeGroup(group.name, group.flavor.name, image, group.count, list(group.processes), needs)
 
 
 def _show_fault(access: Access, fault: str | None) -> str | None:

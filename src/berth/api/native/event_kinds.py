@@ -291,6 +291,15 @@ class QuotasValues(RecordValues, kw_only=True):
     limits: dict[str, int]
 
 
+class AssignmentValues(RecordValues, kw_only=True):
+    """``holder``: the server, or the migration that holds its other half."""
+
+    server: Uuid
+    host: Uuid
+    holder: Uuid
+    units: tuple[str, ...] = ()
+
+
 class ServerChange(_EventChange, tag="server"):
     """A server. What it holds is in the changes of its consumer."""
 
@@ -357,6 +366,14 @@ class QuotasChange(_EventChange, tag="quotas"):
     after: QuotasValues | None
 
 
+class AssignmentChange(_EventChange, tag="assignment"):
+    """Which units of a host a server has."""
+
+    id: str
+    before: AssignmentValues | None
+    after: AssignmentValues | None
+
+
 class InternalChange(_EventChange, tag="internal"):
     """An internal record was created, replaced or deleted. Its content is not shown."""
 
@@ -393,6 +410,7 @@ Change = (
     | ComputeAggregateChange
     | ClusterChange
     | QuotasChange
+    | AssignmentChange
     | InternalChange
     | UnreadableChange
 )

@@ -1,6 +1,5 @@
 """/berth/v1/servers/{server}: what a server holds, and /needs: what other services need for it."""
 
-import re
 from typing import Annotated, Final
 
 import msgspec
@@ -8,16 +7,22 @@ from msgspec import Meta
 
 from berth.api.kernel.codes import BAD_PARAMETER
 from berth.api.kernel.http import Response
+from berth.api.kernel.needs import (
+    NeedBody,
+    NeedDetail,
+    describe_need,
+    is_need_name,
+    make_need,
+    object_to_need,
+)
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.times import show_time
-from berth.api.native.calls import NativeCall, NativeRoute, answer_from, change_found, respond
-from berth.api.native.fields import Amounts, NativeBody, Time, Uuid
-from berth.model.placement import AMOUNT_MAX
+from berth.api.native.calls import NativeCall, NativeRoute, answer_from, bad_body, change_found, respond
+from berth.api.native.fields import Amounts, Time, Uuid
 from berth.model.rejections import NeedNotFound, Rejection, ServerNotFound
-from berth.model.servers import Need, Server
+from berth.model.servers import Server
 from berth.sagas import needs
 from berth.sagas.conflicts import ConflictRules, as_dict
-from berth.sagas.needs import RESOURCES_MAX
 from berth.view import View
 
 # -- answers ------------------------------------------------------------------------------------
@@ -25,16 +30,6 @@ from berth.view import View
 Held = Annotated[
     dict[str, Amounts], Meta(description="Amounts by the uuid of the provider that they are held on.")
 ]
-
-
-class NeedDetail(msgspec.Struct):
-    """``allocations`` is empty while the server holds nothing."""
-
-    name: str
-    resources: Amounts
-    required: list[str]
-    forbidden: list[str]
-    allocations: Held
 
 
 class OneNeed(msgspec.Struct):
@@ -75,27 +70,7 @@ class OneServer(msgspec.Struct):
     server: ServerDetail
 
 
-# -- bodies -------------------------------------------------------------------------------------
-
-_TRAITS_MAX: Final = 50
-_Class = Annotated[str, Meta(min_length=1, max_length=255, description="The name of a resource class.")]
-_Trait = Annotated[str, Meta(min_length=1, max_length=255, description="The name of a trait.")]
-_Traits = Annotated[tuple[_Trait, ...], Meta(max_length=_TRAITS_MAX)]
-_Amount = Annotated[int, Meta(ge=1, le=AMOUNT_MAX)]
-
-
-class PutNeed(NativeBody, frozen=True, kw_only=True):
-    """Resources that one provider of the server's host is to give, with the traits that it must have and must
-    not have."""
-
-    resources: Annotated[dict[_Class, _Amount], Meta(min_length=1, max_length=RESOURCES_MAX)]
-    required: _Traits = ()
-    forbidden: _Traits = ()
-
-
 # -- handlers -----------------------------------------------------------------------------------
-
-_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,32}\Z")
 
 
 def show_server(view: View, call: NativeCall) -> OneServer:
@@ -125,24 +100,27 @@ def show_server(view: View, call: NativeCall) -> OneServer:
 
 
 def list_needs(view: View, call: NativeCall) -> Needs:
-    return Needs([_describe(need) for need in call.accept(_find_server(view, call)).needs])
+    return Needs([describe_need(need) for need in call.accept(_find_server(view, call)).needs])
 
 
 def show_need(view: View, call: NativeCall) -> OneNeed:
     name = call.params[1]
     for need in call.accept(_find_server(view, call)).needs:
         if need.name == name:
-            return OneNeed(_describe(need))
+            return OneNeed(describe_need(need))
     raise call.problem_of(NeedNotFound(_read_id(call), name))
 
 
 async def put_need(call: NativeCall) -> Response:
-    asked: PutNeed = call.body
+    asked: NeedBody = call.body
     name = call.params[1]
-    if _NAME.match(name) is None:
-        text = f"need: its name must be 1 to 32 letters, digits, _ or -; it is {name!r}."
+    if not is_need_name(name):
+        text = f"need: its name must be 1 to 64 letters, digits, _ or -; it is {name!r}."
         raise Problem(400, text, BAD_PARAMETER)
-    need = Need(name, asked.resources, asked.required, asked.forbidden)
+    wrong = object_to_need(asked)
+    if wrong is not None:
+        raise bad_body(wrong)
+    need = make_need(name, asked)
     rules = _read_rules(call)
     return await call.submit(
         change_found(
@@ -183,12 +161,6 @@ def _find_server(view: View, call: NativeCall) -> Server | Rejection:
     return server
 
 
-def _describe(need: Need) -> NeedDetail:
-    return NeedDetail(
-        need.name, need.resources, list(need.required), list(need.forbidden), as_dict(need.held)
-    )
-
-
 ROUTES: Final = (
     NativeRoute(
         "GET",
@@ -226,12 +198,13 @@ ROUTES: Final = (
         put_need,
         policy="berth:needs:update",
         name="put_need",
-        body=PutNeed,
+        body=NeedBody,
         answer=OneNeed,
         summary="Put a need of a server",
         description="Part of every claim and move of the server from now on. It is claimed at once, on the "
-        "host where the server is; without room there the answer is 409, `berth.no_fit`. A need of the same "
-        "name is replaced. Refused with 409 while an operation on the server is in progress.",
+        "host where the server is; without room there the answer is 409, `berth.no_fit`, and names the group "
+        "that has none. A need of the same name is replaced. Refused with 409 while an operation on the "
+        "server is in progress.",
     ),
     NativeRoute(
         "DELETE",

@@ -114,6 +114,7 @@ from berth.model.rejections.scheduling import (
     ConstraintStep,
     NoFit,
     PlanStale,
+    PoolShortage,
     SpecInvalid,
     UnknownConsumer,
     UnknownHost,
@@ -153,6 +154,7 @@ from berth.model.rejections.servers import (
     ServerStateWrong,
     ServerUnsettled,
     TooManyNeeds,
+    UnitTaken,
 )
 
 __all__ = [
@@ -251,6 +253,7 @@ __all__ = [
     "PlanStale",
     "PoolIsNoHost",
     "PoolNotFound",
+    "PoolShortage",
     "ProviderExists",
     "ProviderGenerationConflict",
     "ProviderHasChildren",
@@ -294,6 +297,7 @@ __all__ = [
     "TraitsNotFound",
     "TreeRule",
     "TreeRuleBroken",
+    "UnitTaken",
     "UnitsViolated",
     "UnknownConsumer",
     "UnknownHost",

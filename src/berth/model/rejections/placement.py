@@ -199,13 +199,15 @@ class UnitsViolated(Rejection, frozen=True):
 
 
 class CapacityExceeded(Rejection, frozen=True):
-    """``used`` is what others hold, ``asked`` what the claims of this request want in total."""
+    """``used`` is what others hold, ``asked`` what the claims of this request want in total. ``name`` is the
+    provider's."""
 
     provider: ProviderId
     resource_class: str
     asked: int
     used: int
     capacity: int
+    name: str
 
 
 class AllocationsNotFound(Rejection, frozen=True):

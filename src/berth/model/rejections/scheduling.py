@@ -6,13 +6,35 @@ from berth.model.ids import ConsumerId, Index
 from berth.model.rejections.rejection import Rejection
 
 
+class PoolShortage(msgspec.Struct, frozen=True):
+    """A pool that has too little for one member. ``held``: what the member has of it already, and would have
+    back."""
+
+    pool: str
+    resource_class: str
+    asked: int
+    free: int
+    capacity: int
+    held: int = 0
+
+    @property
+    def sentence(self) -> str:
+        beside = f", beside {self.held} that it holds already" if self.held else ""
+        return (
+            f"The pool {self.pool} has {self.free} of {self.capacity} {self.resource_class} free{beside}; "
+            f"{self.asked} are asked for."
+        )
+
+
 class ConstraintStep(msgspec.Struct, frozen=True):
-    """One constraint in order: how many of the remaining hosts it removed, and how many it left."""
+    """One constraint in order: how many of the remaining hosts it removed, and how many it left. ``pools``:
+    those that the removed hosts could use, and that have too little free."""
 
     constraint: str
     asked: str
     removed: int
     left: int
+    pools: tuple[PoolShortage, ...] = ()
 
 
 class NoFit(Rejection, frozen=True):

@@ -73,6 +73,15 @@ class RecordMoved(Rejection, frozen=True):
     id: str
 
 
+class UnitTaken(Rejection, frozen=True):
+    """A unit of a host would be in two assignments."""
+
+    host: str
+    unit: str
+    server: str
+    holder: str
+
+
 class ServerNotFound(Rejection, frozen=True):
     id: str
 
@@ -192,18 +201,23 @@ class NeedNotFound(Rejection, frozen=True):
 
 
 class TooManyNeeds(Rejection, frozen=True):
-    server: str
+    """A server would have more needs, or groups in them, than it may: ``what`` there are too many of."""
+
+    what: str
+    asked: int
     limit: int
 
 
 class NeedDoesNotFit(Rejection, frozen=True):
-    """No provider of the server's host has what is needed. ``refused`` is what the ledger said of the last
-    one that seemed to have it."""
+    """The server's host does not have what is needed. ``refused`` is what the ledger said of the last way to
+    meet it that seemed possible; ``group`` is the group that no provider has room for, where there are
+    several."""
 
     server: str
     name: str
     host: str
     refused: Rejection | None = None
+    group: str | None = None
 
 
 class ServerUnsettled(Rejection, frozen=True):

@@ -179,6 +179,8 @@ def _sentences(view: View, request: ScheduleRequest, outcome: _Outcome) -> Itera
     yield _describe_asked(view, request)
     yield _verdict(outcome.fitting, outcome.needed)
     yield _describe_removed(outcome.hosts_total, outcome.steps)
+    if outcome.fitting < outcome.needed:
+        yield from (pool.sentence for step in outcome.steps for pool in step.pools)
     if not outcome.fitting:
         yield from _free_in_all(view, outcome.steps)
     if outcome.refused is not None:

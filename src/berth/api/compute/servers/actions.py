@@ -153,7 +153,8 @@ async def _start_and_answer(call: Call, begin: Begin, answer: Callable[[View], R
     if isinstance(outcome, Rejection):
         if not is_no_place(outcome):
             raise call.problem_of(outcome)
-        raise Problem(400, why_no_place(outcome) if call.access.sees_hosts else no_place())
+        why = why_no_place(outcome)
+        raise Problem(400, why if call.access.sees_hosts else no_place(why))
     return outcome
 
 

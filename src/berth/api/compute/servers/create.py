@@ -29,6 +29,7 @@ from berth.api.kernel.access import is_no_place
 from berth.api.kernel.auth.rules import REQUESTED_DESTINATION
 from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
+from berth.api.kernel.needs import RULE, NeedBodies, make_needs, object_to_needs
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import why_no_place
 from berth.api.kernel.router import Route
@@ -45,8 +46,9 @@ from berth.model.rejections import (
     UnknownConsumer,
     ZoneNotFound,
 )
-from berth.model.servers import Flavor, Image, Server, ServerHints
+from berth.model.servers import Flavor, Image, Need, Server, ServerHints
 from berth.sagas import create
+from berth.sagas.needs import find_wrong
 from berth.scheduler.filters.zone import KIND as ZONE
 from berth.scheduler.filters.zone import NO_ZONE
 from berth.scheduler.hosts import find_host
@@ -74,6 +76,7 @@ class NewServer(BuildBody, kw_only=True, frozen=True):
     metadata: Metadata = msgspec.field(default_factory=dict)
     key_name: Name | None = None
     description: Text | UnsetType | None = UNSET
+    needs: NeedBodies = ()
     return_reservation_id: bool = False
     tags: list[Any] | UnsetType = UNSET
     networks: Any = None
@@ -120,6 +123,7 @@ async def create_server(call: Call) -> Response:
     refuse_fields("create", asked, block_device_mapping_v2=list_plain_disks(asked.image_ref))
     at_least, at_most = _read_counts(asked)
     where = _read_place(call, asked)
+    needs = _read_needs(call, asked)
     check_name(asked.name)
     call.accept(find_excess(asked.metadata))
     names = _number_names(asked.name, at_most)
@@ -127,7 +131,7 @@ async def create_server(call: Call) -> Response:
     context = call.context()
 
     def make_servers(view: View) -> tuple[Server, ...] | Rejection:
-        first = _describe_server(call, view, asked, hints, where)
+        first = _describe_server(call, view, asked, hints, where, needs)
         if isinstance(first, Rejection):
             return first
         return tuple(
@@ -179,6 +183,15 @@ def _read_counts(asked: NewServer) -> tuple[int, int]:
             f"Invalid input: min_count is {at_least}; it must not be above max_count, {at_most}.",
         )
     return at_least, at_most
+
+
+def _read_needs(call: Call, asked: NewServer) -> tuple[Need, ...]:
+    if asked.needs:
+        call.require(RULE)
+    wrong = object_to_needs(asked.needs)
+    if wrong is not None:
+        raise Problem(400, f"Invalid input: berth:needs: {wrong}.")
+    return make_needs(asked.needs)
 
 
 def _number_names(name: str, count: int) -> list[str]:
@@ -239,7 +252,12 @@ def find_host_name(view: View, named: str | UnsetType | None) -> str | HostUnkno
 
 
 def _describe_server(
-    call: Call, view: View, asked: NewServer, hints: NewServerHints, where: _RequestedPlace
+    call: Call,
+    view: View,
+    asked: NewServer,
+    hints: NewServerHints,
+    where: _RequestedPlace,
+    needs: tuple[Need, ...],
 ) -> Server | Rejection:
     """The server that is asked for, if it can be built from what the request names."""
     flavor = find_usable_flavor(call, view, asked.flavor_ref)
@@ -260,6 +278,7 @@ def _describe_server(
         or _find_missing_host(view, where.host)
         or _find_unknown(call, view, "same_host", hints.same_host)
         or _find_unknown(call, view, "different_host", hints.different_host)
+        or find_wrong(view, needs)
     )
     if wrong is not None:
         return wrong
@@ -276,6 +295,7 @@ def _describe_server(
         hints=ServerHints(_list_ids(hints.same_host), _list_ids(hints.different_host)),
         metadata=asked.metadata,
         description=asked.description if isinstance(asked.description, str) else None,
+        needs=needs,
     )
 
 

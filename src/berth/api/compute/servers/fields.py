@@ -71,6 +71,7 @@ FIELDS: Final[dict[str, dict[str, Field]]] = {
         "hypervisor_hostname": _used("its host, for administrators"),
         "min_count": _used("create at least this many, or none"),
         "max_count": _used("create as many as fit, up to this many"),
+        "berth:needs": _used("what other services need for it, for administrators and services"),
         "return_reservation_id": _used("whether the answer has the id of the reservation"),
         "networks": _refused(_NO_NETWORKS, "auto", "none", []),
         "security_groups": _refused(_NO_NETWORKS, [], [{"name": "default"}]),
@@ -202,6 +203,7 @@ _NAMES: Final = {
     "access_ipv4": "accessIPv4",
     "access_ipv6": "accessIPv6",
     "on_shared_storage": "onSharedStorage",
+    "needs": "berth:needs",
 }
 
 

@@ -18,6 +18,7 @@ from berth.api.compute.versions import make_links
 from berth.api.kernel.access import make_host_id, show_failure
 from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
+from berth.api.kernel.needs import RULE_TO_SHOW, describe_need
 from berth.api.kernel.paging import Key, page_newest, read_flag, read_query, refuse_marker
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.router import Route
@@ -126,6 +127,8 @@ def show_details(call: Call, view: View, server: Server, *, is_alone: bool = Tru
         body["fault"] = _show_fault(call, view, server)
     if call.allows("os_compute_api:os-extended-server-attributes", server.project):
         body |= _show_extended(call, view, server)
+    if server.needs and call.allows(RULE_TO_SHOW, server.project):
+        body["berth:needs"] = [describe_need(need) for need in server.needs]
     if call.version >= 16 and call.allows("os_compute_api:servers:show:host_status", server.project):
         body["host_status"] = _show_host_status(view, server)
     return body | _show_later_fields(call, view, server, is_alone)

@@ -129,6 +129,7 @@ _NATIVE: Final = {
     "servers:show": _ADMIN_OR_SERVICE,
     "needs:list": _ADMIN_OR_SERVICE,
     "needs:show": _ADMIN_OR_SERVICE,
+    "needs:create": _ADMIN_OR_SERVICE,
     "needs:update": _ADMIN_OR_SERVICE,
     "needs:delete": _ADMIN_OR_SERVICE,
     "doctor:examine": _ADMIN_OR_SERVICE,

@@ -1,0 +1,28 @@
+"""The rule of assignments: no unit of a host is in two of them."""
+
+from berth.model.commands import Enact
+from berth.model.rejections import UnitTaken
+from berth.model.saga_runs import Assignment
+from berth.view import View
+from berth.view.records import unit_key
+
+
+def judge(view: View, command: Enact) -> UnitTaken | None:
+    """The refusal of a change after which a unit would be in two assignments. What the same change takes out
+    of an assignment is free for the others."""
+    after = [change.after for change in command.changes if isinstance(change.after, Assignment)]
+    if not after:
+        return None
+    changed = {record.id for change in command.changes if isinstance(record := change.before, Assignment)}
+    taken: dict[str, Assignment] = {}
+    for assignment in after:
+        for unit in assignment.unit_names():
+            key = unit_key(assignment.host, unit)
+            others = (
+                other for other in view.records.find(Assignment, "unit", key) if other.id not in changed
+            )
+            holder = taken.get(key) or next(others, None)
+            if holder is not None:
+                return UnitTaken(assignment.host, unit, assignment.server, holder.server)
+            taken[key] = assignment
+    return None

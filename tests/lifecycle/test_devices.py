@@ -1,0 +1,328 @@
+"""Servers with devices through every operation: after each step allocations, assignments and what the driver
+says agree, and no unit is in two places."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from berth.agent.drivers.behaviour import Rule, SimBehaviour
+from berth.agent.fleet import SimHost, SimInventory, SimProvider
+from berth.model.rejections import NoFit
+from berth.model.saga_runs import Assignment
+from berth.model.servers import Flavor, Server
+from berth.sagas import resize
+from berth.sim.cloud import SimCloud
+from berth.sim.rest import find_wrong_units
+from tests.lifecycle.chaos import Chaos, check_at_rest
+from tests.lifecycle.stories import DEVICES_LARGE as LARGE
+from tests.lifecycle.stories import DEVICES_SMALL as SMALL
+from tests.lifecycle.stories import SMALL as PLAIN
+from tests.lifecycle.stories import beginning, done, host_dies, new_server
+
+QUICK: Final = SimBehaviour(build_seconds=0, live_migrate_seconds=0.05, other_seconds=0)
+
+
+def make_fleet(count: int, cpus: int = 8, vfs: int = 3) -> list[SimHost]:
+    """Hosts with cpus to be had one by one, a card with virtual functions, and a GPU."""
+    return [
+        SimHost(
+            name=f"dev-{number}",
+            inventories={kind: SimInventory(total=4096) for kind in ("VCPU", "MEMORY_MB", "DISK_GB")},
+            children=(
+                SimProvider(name="numa0", inventories={"PCPU": SimInventory(total=cpus)}),
+                SimProvider(name="pf0", inventories={"SRIOV_NET_VF": SimInventory(total=vfs)}),
+                SimProvider(name="gpu0", inventories={"VGPU": SimInventory(total=4)}),
+            ),
+        )
+        for number in range(1, count + 1)
+    ]
+
+
+@contextlib.asynccontextmanager
+async def running(hosts: int = 3, **options: Any) -> AsyncIterator[SimCloud]:
+    fleet = options.pop("fleet", None) or make_fleet(hosts)
+    cloud = SimCloud(**{"seed": 23, "fleet": fleet, "behaviour": QUICK, **options})
+    async with cloud.running():
+        yield cloud
+
+
+async def created(cloud: SimCloud, flavor: Flavor = SMALL) -> Server:
+    after = await done(cloud, "create", new_server(cloud, flavor=flavor))
+    assert after is not None
+    assert after.state == "active"
+    return after
+
+
+async def assigned(cloud: SimCloud, server: Server) -> dict[str, Assignment]:
+    """What a server has, by its holder ("server" or "migration") and the name of the host."""
+    names = {part.host.id: name for name, part in cloud.hosts.items()}
+    found = await cloud.readers["cell1"].read(lambda view: view.records.find(Assignment, "server", server.id))
+    return {
+        f"{'server' if one.holder == server.id else 'migration'} on {names[one.host]}": one for one in found
+    }
+
+
+async def settled(cloud: SimCloud) -> None:
+    """Everything agrees, and the doctor finds nothing."""
+    await cloud.all_at_rest()
+    for _ in range(200):
+        if not await find_wrong_units(cloud):
+            break
+        await asyncio.sleep(0.5)
+    assert await find_wrong_units(cloud) == []
+    await check_at_rest(cloud)
+
+
+def host_of(server: Server | None) -> str:
+    assert server is not None
+    assert server.place is not None
+    return server.place.name
+
+
+def units_of(one: Assignment) -> set[str]:
+    return set(one.unit_names())
+
+
+# -- one operation after the other --------------------------------------------------------------
+
+
+async def test_a_server_is_built_with_the_units_of_its_claim() -> None:
+    async with running() as cloud:
+        server = await created(cloud)
+        ((where, one),) = (await assigned(cloud, server)).items()
+        host = cloud.hosts[host_of(server)]
+        assert where == f"server on {host.name}"
+        kinds = {kind: names for kinds in one.units.values() for kind, names in kinds.items()}
+        assert {kind: len(names) for kind, names in kinds.items()} == {
+            "PCPU": 2,
+            "VGPU": 1,
+            "SRIOV_NET_VF": 1,
+        }
+        # Two threads of one core.
+        assert kinds["PCPU"] == ("0", "1")
+        assert one.counts == {host.host.id: {"MEMORY_MB": 512, "DISK_GB": 1}}
+        assert host.state.units == {server.id: one.units}
+        await settled(cloud)
+        assert await done(cloud, "delete", server) is None
+        assert await assigned(cloud, server) == {}
+        assert host.state.units == {}
+
+
+async def test_a_server_without_devices_has_no_assignment() -> None:
+    async with running() as cloud:
+        plain = await created(cloud, PLAIN)
+        assert await assigned(cloud, plain) == {}
+        await settled(cloud)
+
+
+@pytest.mark.parametrize("end", ["confirm", "revert"])
+@pytest.mark.parametrize("move", ["resize", "migrate"])
+async def test_source_and_destination_have_one_each_until_the_move_ends(move: str, end: str) -> None:
+    async with running() as cloud:
+        server = new_server(cloud, flavor=SMALL)
+        first = await done(cloud, "create", server)
+        (before,) = (await assigned(cloud, server)).values()
+        assert await cloud.begin(_begin(cloud, move, server)) is None
+        moved = await cloud.at_rest(server.id)
+        both = await assigned(cloud, server)
+        assert both.keys() == {f"server on {host_of(moved)}", f"migration on {host_of(first)}"}
+        assert both[f"migration on {host_of(first)}"].units == before.units
+        await settled(cloud)
+        last = await done(cloud, end, server)
+        ((where, one),) = (await assigned(cloud, server)).items()
+        assert where == f"server on {host_of(last)}"
+        if end == "revert":
+            # The old one is found again, unit by unit.
+            assert (host_of(last), one.units) == (host_of(first), before.units)
+        await settled(cloud)
+
+
+def _begin(cloud: SimCloud, move: str, server: Server, *, may_stay: bool = False) -> Any:
+    context = cloud.context()._replace(resizes_in_place=may_stay)
+    if move == "resize":
+        return lambda view, now_s: resize.propose(view, now_s, context, server.id, LARGE)
+    return beginning(cloud, move, server, context)
+
+
+@pytest.mark.parametrize("end", ["confirm", "revert", "delete"])
+async def test_a_resize_on_one_host_has_both_at_once(end: str) -> None:
+    async with running(hosts=1) as cloud:
+        server = await created(cloud)
+        (before,) = (await assigned(cloud, server)).values()
+        assert await cloud.begin(_begin(cloud, "resize", server, may_stay=True)) is None
+        moved = await cloud.at_rest(server.id)
+        assert moved is not None
+        assert moved.state == "resized", moved
+        both = await assigned(cloud, server)
+        new, old = both["server on dev-1"], both["migration on dev-1"]
+        assert old.units == before.units
+        assert not units_of(new) & units_of(old)
+        assert cloud.hosts["dev-1"].state.units[server.id] == new.units
+        await settled(cloud)
+        await done(cloud, end, server)
+        left = await assigned(cloud, server)
+        expected = {"confirm": [new.units], "revert": [old.units], "delete": []}[end]
+        assert [one.units for one in left.values()] == expected
+        await settled(cloud)
+
+
+async def test_a_resize_on_one_host_that_fails_gives_back_what_it_had() -> None:
+    rule = Rule(outcome="fail", verb="resume", times=1)
+    async with running(hosts=1) as cloud:
+        server = await created(cloud)
+        (before,) = (await assigned(cloud, server)).values()
+        cloud.behaviours.replace(msgspec.structs.replace(QUICK, rules=(rule,)))
+        assert await cloud.begin(_begin(cloud, "resize", server, may_stay=True)) is None
+        back = await cloud.at_rest(server.id)
+        assert back is not None
+        assert back.state == "active", back
+        assert [one.units for one in (await assigned(cloud, server)).values()] == [before.units]
+        await settled(cloud)
+
+
+async def test_a_live_migration_frees_the_source() -> None:
+    async with running() as cloud:
+        server = await created(cloud)
+        moved = await done(cloud, "live_migrate", server)
+        assert (await assigned(cloud, server)).keys() == {f"server on {host_of(moved)}"}
+        assert cloud.hosts[host_of(server)].state.units == {}
+        await settled(cloud)
+
+
+async def test_a_source_that_was_not_cleaned_up_keeps_the_units_until_it_is() -> None:
+    async with running() as cloud:
+        server = await created(cloud)
+        rule = Rule(outcome="fail", verb="destroy", host=host_of(server), times=3)
+        cloud.behaviours.replace(msgspec.structs.replace(QUICK, rules=(rule,)))
+        moved = await done(cloud, "live_migrate", server)
+        held = await assigned(cloud, server)
+        if cloud.hosts[host_of(server)].state.units:
+            assert f"migration on {host_of(server)}" in held
+        await settled(cloud)
+        assert (await assigned(cloud, server)).keys() == {f"server on {host_of(moved)}"}
+
+
+async def test_an_evacuated_server_keeps_its_old_units_until_the_host_is_clean() -> None:
+    async with running() as cloud:
+        server = await created(cloud)
+        (before,) = (await assigned(cloud, server)).values()
+        place = await host_dies(cloud, server)
+        moved = await done(cloud, "evacuate", server)
+        both = await assigned(cloud, server)
+        assert both.keys() == {f"server on {host_of(moved)}", f"migration on {place.name}"}
+        assert both[f"migration on {place.name}"].units == before.units
+        cloud.hosts[place.name].start()
+        await cloud.until(lambda view: not len(view.down))
+        await settled(cloud)
+        assert (await assigned(cloud, server)).keys() == {f"server on {host_of(moved)}"}
+        assert cloud.hosts[place.name].state.units == {}
+
+
+async def test_a_server_deleted_while_its_host_is_down_keeps_its_units_until_it_is_destroyed() -> None:
+    async with running(hosts=1) as cloud:
+        server = await created(cloud)
+        place = await host_dies(cloud, server)
+        assert await done(cloud, "delete", server) is None
+        assert (await assigned(cloud, server)).keys() == {f"server on {place.name}"}
+        cloud.hosts[place.name].start()
+        await cloud.until(lambda view: not len(view.down))
+        await settled(cloud)
+        assert await assigned(cloud, server) == {}
+        assert cloud.hosts[place.name].state.units == {}
+
+
+async def test_shelving_frees_and_unshelving_assigns_anew() -> None:
+    async with running() as cloud:
+        server = await created(cloud)
+        await done(cloud, "shelve", server)
+        assert len(await assigned(cloud, server)) == 1
+        await done(cloud, "shelve_offload", server)
+        assert await assigned(cloud, server) == {}
+        await settled(cloud)
+        back = await done(cloud, "unshelve", server)
+        assert (await assigned(cloud, server)).keys() == {f"server on {host_of(back)}"}
+        await settled(cloud)
+
+
+async def test_what_is_done_in_place_keeps_the_units() -> None:
+    async with running() as cloud:
+        server = await created(cloud)
+        (before,) = (await assigned(cloud, server)).values()
+        for name in ("stop", "start", "rebuild"):
+            await done(cloud, name, server)
+            assert [one.units for one in (await assigned(cloud, server)).values()] == [before.units], name
+            assert cloud.hosts[host_of(server)].state.units[server.id] == before.units
+        await settled(cloud)
+
+
+# -- what goes wrong -------------------------------------------------------------------------------
+
+
+async def test_an_alternate_gets_units_of_its_own_and_the_failed_host_frees_its() -> None:
+    async with running() as cloud:
+        rule = Rule(outcome="fail", verb="build", times=1)
+        cloud.behaviours.replace(msgspec.structs.replace(QUICK, rules=(rule,)))
+        server = await created(cloud)
+        assert (await assigned(cloud, server)).keys() == {f"server on {host_of(server)}"}
+        await settled(cloud)
+
+
+async def test_a_failed_build_that_cannot_be_destroyed_keeps_its_units() -> None:
+    slow = msgspec.structs.replace(QUICK, build_seconds=20)
+    async with running(hosts=2, behaviour=slow) as cloud:
+        server = new_server(cloud, flavor=SMALL)
+        assert await cloud.begin(beginning(cloud, "create", server)) is None
+        await asyncio.sleep(5)
+        first = await host_dies(cloud, server)
+        after = await cloud.at_rest(server.id)
+        assert host_of(after) != first.name
+        held = await assigned(cloud, server)
+        assert held.keys() == {f"server on {host_of(after)}", f"server on {first.name}"}
+        cloud.hosts[first.name].start()
+        await cloud.until(lambda view: not len(view.down))
+        await settled(cloud)
+        assert (await assigned(cloud, server)).keys() == {f"server on {host_of(after)}"}
+
+
+async def test_servers_get_no_unit_twice_until_there_are_none_left() -> None:
+    async with running(hosts=1) as cloud:
+        servers = [await created(cloud) for _ in range(3)]
+        refused = await cloud.begin(beginning(cloud, "create", new_server(cloud, flavor=SMALL)))
+        assert isinstance(refused, NoFit)
+        units = [
+            one for server in servers for a in (await assigned(cloud, server)).values() for one in units_of(a)
+        ]
+        assert len(set(units)) == len(units) == 12
+        await settled(cloud)
+
+
+@pytest.mark.parametrize("operation", ["create", "resize", "live_migrate", "revert", "confirm", "delete"])
+async def test_a_conductor_that_dies_at_any_step_finds_its_assignments(operation: str) -> None:
+    slow = SimBehaviour(build_seconds=5, live_migrate_seconds=5, other_seconds=5)
+    for at_s in (0.5, 3.0, 8.0, 13.0, 18.0):
+        async with running(behaviour=slow) as cloud:
+            server = new_server(cloud, flavor=SMALL)
+            if operation != "create":
+                await done(cloud, "create", server)
+            if operation in ("revert", "confirm"):
+                assert await cloud.begin(_begin(cloud, "resize", server)) is None
+                await cloud.at_rest(server.id)
+            begin: Callable[..., Any] = _begin(cloud, operation, server)
+            assert await cloud.begin(begin) is None
+            await asyncio.sleep(at_s)
+            cloud.cells["cell1"].kill()
+            cloud.cells["cell1"].start()
+            await settled(cloud)
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_random_operations_while_hosts_and_conductors_die(seed: int) -> None:
+    behaviour = SimBehaviour(failure_rate=0.05)
+    async with running(fleet=make_fleet(12), seed=seed, workers=2, behaviour=behaviour) as cloud:
+        chaos = Chaos(cloud, seed, flavors=(SMALL, LARGE, PLAIN))
+        await chaos.run(150)
+        await settled(cloud)
