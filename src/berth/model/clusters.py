@@ -21,7 +21,7 @@ NodeState = Literal["wanted", "leaving", "replacing"]
 ``replacing``: its server is to be deleted, and another made in its place."""
 
 
-class NodeGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class NodeGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Nodes of one kind. ``next_index`` is the index of the next node that comes into it. ``needs`` are those
     of each node's server, when it is created."""
 

@@ -110,7 +110,7 @@ NEED_GROUPS_TOTAL_MAX: Final = 32
 """How many groups one need has at most, and all needs of a server together."""
 
 
-class NeedGroup(msgspec.Struct, frozen=True, gc=False):
+class NeedGroup(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What one provider is to give for a need. ``held`` is the part of the server's allocations that is there
     for it."""
 
@@ -121,7 +121,7 @@ class NeedGroup(msgspec.Struct, frozen=True, gc=False):
     held: Held = ()
 
 
-class Need(msgspec.Struct, frozen=True, gc=False):
+class Need(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What another service contributes to what a server needs: a port's bandwidth, an accelerator.
 
     ``held`` is the part of the server's allocations that is there for it. A need of one group says in its own
@@ -131,7 +131,7 @@ class Need(msgspec.Struct, frozen=True, gc=False):
     """
 
     name: str
-    resources: dict[str, int] = {}
+    resources: dict[str, int]
     required: tuple[str, ...] = ()
     forbidden: tuple[str, ...] = ()
     held: Held = ()

@@ -185,7 +185,7 @@ def _find_short_group(view: View, place: Place, need: Need) -> str | None:
     """The first group of a need of several that the host has no room for by itself; None: each of them has
     room, and not all together."""
     for group in need.groups:
-        alone = Need(need.name, groups=(group,))
+        alone = Need(need.name, {}, groups=(group,))
         if next(_find_candidates(view, place, alone), None) is None:
             return group.name
     return None

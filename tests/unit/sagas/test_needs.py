@@ -345,6 +345,7 @@ def switched() -> Region:
 def grouped(*, same_subtree: bool = False, packets: int = 100) -> Need:
     return Need(
         "port",
+        {},
         groups=(
             NeedGroup("bandwidth", {BANDWIDTH: 400}, ("CUSTOM_PHYSNET_A",)),
             NeedGroup("packets", {PACKETS: packets}, (), ("CUSTOM_PHYSNET_A",)),
@@ -402,7 +403,7 @@ def test_groups_of_one_subtree_are_met_where_there_is_one(switched: Region) -> N
 
 
 def test_two_groups_on_one_provider_are_both_counted(region: Region) -> None:
-    need = Need("port", groups=(NeedGroup("in", {BANDWIDTH: 300}), NeedGroup("out", {BANDWIDTH: 200})))
+    need = Need("port", {}, groups=(NeedGroup("in", {BANDWIDTH: 300}), NeedGroup("out", {BANDWIDTH: 200})))
     assert set_grouped(region, need) is None
     assert bandwidth(region) == {number_of(region): 500}
     (met,) = region.server(S).needs
@@ -415,14 +416,14 @@ def test_the_group_that_does_not_fit_is_named(switched: Region) -> None:
     switched.run("create", S)
     host = f"host-{number_of(switched)}"
     assert set_grouped(switched, grouped(packets=1001)) == NeedDoesNotFit(S, "port", host, None, "packets")
-    both = Need("port", groups=(NeedGroup("in", {BANDWIDTH: 600}), NeedGroup("out", {BANDWIDTH: 600})))
+    both = Need("port", {}, groups=(NeedGroup("in", {BANDWIDTH: 600}), NeedGroup("out", {BANDWIDTH: 600})))
     assert set_grouped(switched, both) == NeedDoesNotFit(S, "port", host), "each would fit by itself"
 
 
 def test_a_server_has_so_many_groups_and_no_more(region: Region) -> None:
     groups = tuple(NeedGroup(f"g{number}", {BANDWIDTH: 1}) for number in range(NEED_GROUPS_TOTAL_MAX // 4))
     for number in range(4):
-        assert set_grouped(region, Need(f"port-{number}", groups=groups)) is None
+        assert set_grouped(region, Need(f"port-{number}", {}, groups=groups)) is None
     refused = set_grouped(region, Need("more", {BANDWIDTH: 1}))
     assert refused == TooManyNeeds("groups in its needs", NEED_GROUPS_TOTAL_MAX + 1, NEED_GROUPS_TOTAL_MAX)
 
