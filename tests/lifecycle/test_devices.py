@@ -10,10 +10,13 @@ import msgspec
 import pytest
 
 from berth.agent.drivers.behaviour import Rule, SimBehaviour
-from berth.agent.fleet import SimHost, SimInventory, SimProvider
+from berth.agent.fleet import SimHost, SimInventory, SimProvider, provider_id
+from berth.doctor.findings import examine
+from berth.model.commands import Enact
+from berth.model.events import Origin, RecordChanged
 from berth.model.rejections import NoFit
-from berth.model.saga_runs import Assignment
-from berth.model.servers import Flavor, Server
+from berth.model.saga_runs import Assignment, HostTree, assignment_id
+from berth.model.servers import Flavor, Host, Server
 from berth.sagas import resize
 from berth.sim.cloud import SimCloud
 from berth.sim.rest import find_wrong_units
@@ -23,6 +26,10 @@ from tests.lifecycle.stories import DEVICES_SMALL as SMALL
 from tests.lifecycle.stories import SMALL as PLAIN
 from tests.lifecycle.stories import beginning, done, host_dies, new_server
 
+ADMIN: Final = {"x-auth-token": "admin"}
+ORIGIN: Final = Origin("req-1", "test", None, "test")
+NOBODY: Final = "00000000-0000-4000-8000-000000000000"
+KINDS: Final = {"PCPU": 2, "VGPU": 1, "SRIOV_NET_VF": 1}
 QUICK: Final = SimBehaviour(build_seconds=0, live_migrate_seconds=0.05, other_seconds=0)
 
 
@@ -298,6 +305,165 @@ async def test_servers_get_no_unit_twice_until_there_are_none_left() -> None:
         ]
         assert len(set(units)) == len(units) == 12
         await settled(cloud)
+
+
+# -- what is shown, found and repaired ---------------------------------------------------------------
+
+
+async def test_administrators_see_units_and_members_see_kinds_and_counts() -> None:
+    async with running() as cloud:
+        server = await created(cloud)
+        (one,) = (await assigned(cloud, server)).values()
+        path = f"/berth/v1/servers/{server.id}/devices"
+        shown = (await cloud.client().ask("GET", path)).body["devices"]
+        assert {device["resource_class"]: device["count"] for device in shown} == KINDS
+        assert {unit for device in shown for unit in device["units"]} == units_of(one)
+        assert {device["host"] for device in shown} == {host_of(server)}
+        assert {device["provider_name"] for device in shown} == {
+            f"{host_of(server)}-{child}" for child in ("numa0", "pf0", "gpu0")
+        }
+        topology = f"/compute/v2.1/servers/{server.id}/topology"
+        answer = await cloud.client().ask("GET", topology)
+        assert (answer.status, answer.body) == (
+            200,
+            {
+                "nodes": [
+                    {
+                        "memory_mb": 0,
+                        "siblings": [],
+                        "vcpu_set": [0, 1],
+                        "host_node": 0,
+                        "cpu_pinning": {"0": 0, "1": 1},
+                    }
+                ],
+                "pagesize_kb": 4,
+            },
+        )
+        early = await cloud.client({**ADMIN, "openstack-api-version": "compute 2.77"}).ask("GET", topology)
+        assert early.status == 404
+
+
+async def test_a_migration_is_shown_with_what_it_holds_at_the_source() -> None:
+    async with running() as cloud:
+        server = await created(cloud)
+        assert await cloud.begin(_begin(cloud, "resize", server)) is None
+        moved = await cloud.at_rest(server.id)
+        shown = (await cloud.client().ask("GET", f"/berth/v1/servers/{server.id}/devices")).body["devices"]
+        assert {(device["of"], device["host"]) for device in shown} == {
+            ("server", host_of(moved)),
+            ("migration", host_of(server)),
+        }
+
+
+async def test_what_is_known_is_shown_while_the_cell_is_away() -> None:
+    async with running() as cloud:
+        server = await created(cloud)
+        cloud.cells["cell1"].kill()
+        shown = await cloud.client().ask("GET", f"/berth/v1/servers/{server.id}/devices")
+        assert (shown.status, len(shown.body["devices"])) == (200, 3)
+
+
+async def test_units_follow_a_need_that_is_added_and_removed() -> None:
+    async with running() as cloud:
+        server = await created(cloud)
+        (before,) = (await assigned(cloud, server)).values()
+        path = f"/berth/v1/servers/{server.id}/needs/port"
+        answer = await cloud.client().ask("PUT", path, {"resources": {"SRIOV_NET_VF": 2}})
+        assert answer.status == 200, answer.body
+        await cloud.all_at_rest()
+        (more,) = (await assigned(cloud, server)).values()
+        assert units_of(more) > units_of(before)
+        assert len(units_of(more)) == len(units_of(before)) + 2
+        # The driver is told with the next command.
+        await done(cloud, "stop", server)
+        await done(cloud, "start", server)
+        await settled(cloud)
+        assert (await cloud.client().ask("DELETE", path)).status == 204
+        await cloud.all_at_rest()
+        (less,) = (await assigned(cloud, server)).values()
+        assert less.units == before.units
+
+
+async def test_the_doctor_finds_a_server_without_units_and_has_them_assigned() -> None:
+    async with running() as cloud:
+        server = await created(cloud)
+        (one,) = (await assigned(cloud, server)).values()
+        # As of a server that was built by an earlier release.
+        reader = cloud.readers["cell1"]
+        await reader.submit(Enact((RecordChanged(one, None),)), ORIGIN, lambda view, changed: None)
+        await cloud.until(lambda view: not view.records.count(Assignment))
+        found = (await cloud.client().ask("GET", "/berth/v1/doctor")).body["findings"]
+        assert [finding["kind"] for finding in found] == ["server_without_units"]
+        assert "holds 2 PCPU, 1 SRIOV_NET_VF, 1 VGPU" in found[0]["sentence"]
+        assert "no units are assigned" in found[0]["sentence"]
+        repair = {"findings": [found[0]["id"]], "dry_run": False}
+        repaired = await cloud.client().ask("POST", "/berth/v1/doctor/repair", repair)
+        assert repaired.status == 200, repaired.body
+        await cloud.all_at_rest()
+        await settled(cloud)
+
+
+async def test_the_doctor_finds_units_of_a_server_that_is_gone() -> None:
+    async with running() as cloud:
+        host = cloud.hosts["dev-1"].host
+        provider = f"{host.name}-gpu0"
+        stray = Assignment(
+            id=assignment_id(NOBODY, host.id),
+            server=NOBODY,
+            host=host.id,
+            holder=NOBODY,
+            run="none",
+            units={provider_id(provider): {"VGPU": ("unit-1",)}},
+            counts={},
+        )
+        await cloud.begin(lambda view, now_s: Enact((RecordChanged(None, stray),)))
+        found = await cloud.read(lambda view: examine(view, 10**10))
+        assert [finding.kind for finding in found] == ["stray_assignment"]
+        assert "unit-1" in found[0].sentence
+        assert found[0].repair is None
+
+
+# -- agents that lie -------------------------------------------------------------------------------
+
+
+async def test_a_host_that_names_fewer_units_than_it_said_fails_the_build_and_another_is_tried() -> None:
+    async with running(hosts=2) as cloud:
+        first = await created(cloud)
+        liar = host_of(first)
+        # The cell's tree says that the host has no GPU left but the one that is taken.
+        reader = cloud.readers["cell1"]
+        tree = await reader.read(lambda view: view.records.get(HostTree, cloud.hosts[liar].host.id))
+        assert tree is not None
+        after = msgspec.structs.replace(
+            tree,
+            providers=tuple(
+                msgspec.structs.replace(one, units={kind: names[:1] for kind, names in one.units.items()})
+                for one in tree.providers
+            ),
+        )
+        await reader.submit(Enact((RecordChanged(tree, after),)), ORIGIN, lambda view, changed: None)
+        for _ in range(3):
+            server = await created(cloud)
+            assert host_of(server) != liar
+        await cloud.all_at_rest()
+
+
+async def test_units_that_a_host_says_others_have_are_complaints() -> None:
+    async with running(hosts=1) as cloud:
+        servers = [await created(cloud) for _ in range(2)]
+        host = cloud.hosts["dev-1"]
+        mine, other = (host.state.units[server.id] for server in servers)
+        host.state.units[servers[0].id] = other
+        host.kill_agent()
+        host.start()
+        await cloud.until(lambda view: any(one.complaints for one in view.records.all(Host)))
+        (record,) = await cloud.read(lambda view: list(view.records.all(Host)))
+        assert mine != other
+        assert f"Server {servers[0].id} has the units" in record.complaints[0]
+        assert f"which belong to {servers[1].id}" in record.complaints[0]
+        assert f"Server {servers[0].id} does not have the units" in record.complaints[1]
+        # The host is up all the same, and others are unharmed.
+        assert not record.is_silent
 
 
 @pytest.mark.parametrize("operation", ["create", "resize", "live_migrate", "revert", "confirm", "delete"])

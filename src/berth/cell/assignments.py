@@ -30,6 +30,7 @@ from berth.model.saga_runs import (
     SagaRun,
     Spec,
     Units,
+    UnitsRequest,
     assignment_id,
 )
 from berth.model.servers import Held, Place
@@ -124,7 +125,7 @@ def _accept(books: "_Books", run: SagaRun) -> None:
     books.hand_over(run.server, run.source.id, run.server, run.migration)
     if run.migration_claim is not None:
         # What the server holds may have changed since its last run.
-        books.choose(run, run.migration, run.source, run.migration_claim.held)
+        books.choose(run.spec, run.server, run.migration, run.source, run.migration_claim.held, run.id)
 
 
 def _follow_step(books: "_Books", run: SagaRun) -> None:
@@ -157,6 +158,14 @@ def assign(view: View, run: SagaRun, place: Place) -> tuple[RecordChanged, ...] 
     """The changes that give a server the units of its claim at a place, where it has others or none."""
     books = _Books(view)
     missing = books.assign(run, place)
+    return missing or books.changes()
+
+
+def reassign(view: View, asked: UnitsRequest) -> tuple[RecordChanged, ...] | UnitsMissing:
+    """The changes by which the units of a server that is not busy follow what it holds. Its driver is told
+    with the next command that gives it units."""
+    books = _Books(view)
+    missing = books.choose(asked.spec, asked.server, asked.server, asked.place, asked.held)
     return missing or books.changes()
 
 
@@ -200,9 +209,11 @@ class _Books:
         for one in self.on_host(place.id):
             if one.server == run.server and one.holder not in (run.server, run.migration):
                 self._changed[one.id] = None
-        return self.choose(run, run.server, place, run.claim.held)
+        return self.choose(run.spec, run.server, run.server, place, run.claim.held, run.id)
 
-    def choose(self, run: SagaRun, holder: str, place: Place, held: Held) -> UnitsMissing | None:
+    def choose(
+        self, spec: Spec, server: str, holder: str, place: Place, held: Held, run: str | None = None
+    ) -> UnitsMissing | None:
         """Give a holder the units of what it holds on a host. Nothing changes where it has them already, or
         where they cannot be found."""
         wanted = read_wanted(self._view, place.id, held)
@@ -212,7 +223,7 @@ class _Books:
         id = assignment_id(holder, place.id)
         units: Units = {}
         if wanted.units:
-            found = self._choose(run.spec, id, place, wanted.units, had)
+            found = self._choose(spec, id, place, wanted.units, had)
             if isinstance(found, UnitsMissing):
                 return found
             units = found
@@ -221,10 +232,10 @@ class _Books:
             return None
         self._changed[id] = Assignment(
             id=id,
-            server=run.server,
+            server=server,
             host=place.id,
             holder=holder,
-            run=run.id,
+            run=run or (id if had is None else had.run),
             units=units,
             counts=wanted.counts,
         )

@@ -14,7 +14,7 @@ from berth.ledger import remove_record, replace_record
 from berth.model.commands import Enact
 from berth.model.events import RecordChanged
 from berth.model.rejections import RecordMoved, Rejection
-from berth.model.saga_runs import Agent, Evacuated, Instance, SagaRun, Term
+from berth.model.saga_runs import Agent, Evacuated, Instance, SagaRun, Term, UnitsRequest
 from berth.sagas.runner import find_outcome, is_finished, mark_aborted, saga_of, step_of
 from berth.sagas.saga import PLACEMENT
 from berth.view import View
@@ -61,6 +61,15 @@ def advance_run(view: View, term: int, seen: SagaRun, change: Change, now_s: int
         if placed != instance:
             changes.append(RecordChanged(instance, placed))
     return Enact((*changes, *assignments.follow_run(view, run, after)))
+
+
+def reassign_units(view: View, asked: UnitsRequest) -> Enact | None:
+    """The command by which the units of a server follow what it holds; None where a later run does that, or
+    they cannot be found."""
+    if last_number(view, asked.server) != asked.number:
+        return None
+    changes = assignments.reassign(view, asked)
+    return None if isinstance(changes, assignments.UnitsMissing) or not changes else Enact(changes)
 
 
 def term_of(view: View) -> int:

@@ -18,7 +18,7 @@ import msgspec
 from berth.model.commands import SCHEDULE
 from berth.model.ids import ConsumerId, ProviderId
 from berth.model.placement import INSTANCE, MIGRATION, SHARES_VIA_AGGREGATE
-from berth.model.saga_runs import Outbox
+from berth.model.saga_runs import Assignment, Outbox, assignment_id
 from berth.model.servers import Action, Held, Host, Migration, Server
 from berth.sagas.conflicts import held_now, minus, same
 from berth.sagas.hosts import cell_aggregate
@@ -30,6 +30,7 @@ GRACE_S: Final = 60
 """How long a consumer without a record is left alone: its record may be about to be written."""
 RUN_S: Final = 86_400
 """After how long a saga run should have ended."""
+_UNITS_SHOWN: Final = 8
 
 Kind = Literal[
     "orphan_consumer",
@@ -43,6 +44,8 @@ Kind = Literal[
     "order_without_end",
     "stray_member",
     "host_complaint",
+    "server_without_units",
+    "stray_assignment",
 ]
 
 
@@ -254,6 +257,8 @@ def _list_runs(view: View) -> Iterator[str]:
 
 def _judge_run(view: View, id: str, moment: Moment) -> Finding | None:
     outbox = view.records.get(Outbox, id)
+    if outbox is not None and outbox.units is not None:
+        return None
     action = view.records.get(Action, (outbox.abort if outbox is not None else None) or id)
     server = None if action is None else view.records.get(Server, action.server)
     is_open = outbox is not None or (server is not None and server.run == id)
@@ -327,6 +332,66 @@ def _judge_host(view: View, id: str, moment: Moment) -> Finding | None:
     return Finding("host_complaint", id, sentence, unsafe=unsafe)
 
 
+# -- units --------------------------------------------------------------------------------------
+
+
+def _judge_units(view: View, id: str, moment: Moment) -> Finding | None:
+    """Whether a server has as many units as it holds, where its host names them."""
+    server = view.records.get(Server, id)
+    if server is None or server.run is not None or server.place is None:
+        return None
+    host = view.records.get(Host, server.place.id)
+    assignment = view.records.get(Assignment, assignment_id(id, server.place.id))
+    named = {(one, kind) for one, kinds in (() if host is None else host.unit_classes) for kind in kinds}
+    holds = {(one, kind): n for one, amounts in server.held for kind, n in amounts if (one, kind) in named}
+    has = {
+        (one, kind): len(names)
+        for one, kinds in (() if assignment is None else assignment.units.items())
+        for kind, names in kinds.items()
+        if (one, kind) in named
+    }
+    if holds == has or view.records.get(Outbox, f"units {id}") is not None:
+        return None
+    sentence = (
+        f"server {server.name} holds {_describe_units(holds.items())} on host {server.place.name}, and "
+        f"{_describe_units(has.items())} are assigned to it"
+    )
+    return Finding("server_without_units", id, sentence, repair="assign what it holds, if that is free")
+
+
+def _describe_units(counts: Iterable[tuple[tuple[str, str], int]]) -> str:
+    total: dict[str, int] = {}
+    for (_, kind), count in counts:
+        total[kind] = total.get(kind, 0) + count
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(total.items())) or "no units"
+
+
+def _list_assignments(view: View) -> Iterator[str]:
+    return (assignment.id for assignment in view.records.all(Assignment))
+
+
+def _judge_assignment(view: View, id: str, moment: Moment) -> Finding | None:
+    """Whether the holder of an assignment holds anything there. A host that is down may still have it."""
+    one = view.records.get(Assignment, id)
+    host = None if one is None else view.records.get(Host, one.host)
+    if one is None or host is None or host.is_silent:
+        return None
+    server = view.records.get(Server, one.server)
+    if server is not None and (server.run is not None or moment.now_s - server.updated_at_s < moment.grace_s):
+        return None
+    holder = view.records.get(Server, one.holder) or view.records.get(Migration, one.holder)
+    if holder is not None and any(provider in one.units for provider, _ in holder.held):
+        return None
+    if not one.units:
+        return None
+    sentence = (
+        f"units of host {host.name} are assigned to server {one.server}, which holds nothing there: "
+        f"{', '.join(one.unit_names()[:_UNITS_SHOWN])}"
+    )
+    unsafe = "they are freed by themselves, when the host reports without the server"
+    return Finding("stray_assignment", id, sentence, unsafe=unsafe)
+
+
 CHECKS: Final = (
     FindingCheck(("orphan_consumer",), _list_consumers, _judge_consumer),
     FindingCheck(
@@ -351,4 +416,6 @@ CHECKS: Final = (
     FindingCheck(("order_without_end",), _list_runs, _judge_run),
     FindingCheck(("stray_member",), _list_members, _judge_member, _is_among_servers),
     FindingCheck(("host_complaint",), _list_hosts, _judge_host),
+    FindingCheck(("server_without_units",), _list_servers, _judge_units),
+    FindingCheck(("stray_assignment",), _list_assignments, _judge_assignment),
 )

@@ -25,6 +25,7 @@ from berth.model.placement import INSTANCE, MIGRATION
 from berth.model.rejections import FindingGone, Rejection, RepairUnsafe
 from berth.model.servers import Held, Migration, MigrationStatus, Server
 from berth.sagas.conflicts import generation_of, minus
+from berth.sagas.proposals import reassign_units
 from berth.view import View
 
 _UNDER_WAY: Final[frozenset[MigrationStatus]] = frozenset(
@@ -108,6 +109,13 @@ def _remove_member(view: View, finding: Finding, now_s: int) -> Enact:
     return Enact((), (ChangeMembers(group, (), (consumer,)),))
 
 
+def _assign_units(view: View, finding: Finding, now_s: int) -> Enact:
+    server = view.records.get(Server, finding.subject)
+    assert server is not None, "the finding was just looked at"
+    asked = reassign_units(view, server)
+    return Enact(() if asked is None else (asked,))
+
+
 _REPAIRS: Final[dict[Kind, Callable[[View, Finding, int], Enact]]] = {
     "orphan_consumer": _release,
     "server_without_allocations": _correct_server,
@@ -118,5 +126,6 @@ _REPAIRS: Final[dict[Kind, Callable[[View, Finding, int], Enact]]] = {
     "migration_without_allocations": _correct_migration,
     "migration_with_wrong_allocations": _correct_migration,
     "stray_member": _remove_member,
+    "server_without_units": _assign_units,
 }
 """The repair of each kind. Where there is none, an operator must decide."""

@@ -12,7 +12,16 @@ from typing import Literal
 import msgspec
 
 from berth.model.placement import Inventory
-from berth.model.servers import ConflictPolicy, Flavor, FoundConflict, Held, Need, Place, Record
+from berth.model.servers import (
+    ConflictPolicy,
+    Flavor,
+    FoundConflict,
+    Held,
+    Need,
+    Place,
+    Record,
+    UnitClasses,
+)
 
 Phase = Literal["forward", "back", "done", "failed"]
 """``forward``: the step at ``step`` is next. ``back``: the undoing of it is. A run that succeeds ends in
@@ -157,6 +166,8 @@ class Agent(Record, frozen=True, kw_only=True, tag="agent"):
     """It may not join either, until an operator readmits it."""
     complaints: tuple[str, ...] = ()
     """What could not be applied of its agent's report, and why."""
+    unit_classes: UnitClasses = ()
+    """The resource classes of which its agent names every unit, by provider."""
 
 
 class OwnedProvider(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -215,9 +226,22 @@ class Term(Record, frozen=True, kw_only=True, tag="term"):
     number: int
 
 
+class UnitsRequest(msgspec.Struct, frozen=True):
+    """What a server holds where it is, so that its units follow. ``number`` is that of its last run: a later
+    one makes the request obsolete."""
+
+    server: str
+    place: Place
+    held: Held
+    number: int
+    spec: Spec
+
+
 class Outbox(Record, frozen=True, kw_only=True, tag="outbox", rename={"run": "work"}):
-    """In the region: a run that its cell does not have yet; or the id of a run that is to be aborted."""
+    """In the region: a run that its cell does not have yet; or the id of a run that is to be aborted; or a
+    server whose units are to follow what it holds."""
 
     cell: str
     run: SagaRun | None = None
     abort: str | None = None
+    units: UnitsRequest | None = None

@@ -14,6 +14,9 @@ from berth.model.placement import Wanted
 Held = tuple[Wanted, ...]
 """What one consumer holds, by the names of resource classes."""
 
+UnitClasses = tuple[tuple[str, tuple[str, ...]], ...]
+"""Resource classes by provider."""
+
 VmState = Literal["building", "active", "stopped", "resized", "shelved", "shelved_offloaded", "error"]
 Task = Literal[
     "spawning",
@@ -319,6 +322,8 @@ class Host(Record, frozen=True, kw_only=True, tag="host"):
     updated_at_s: int = 0
     complaints: tuple[str, ...] = ()
     """What could not be applied of its agent's report, and why."""
+    unit_classes: UnitClasses = ()
+    """The resource classes of which its agent names every unit: a server that holds any has an assignment."""
 
 
 class Aggregate(Record, frozen=True, kw_only=True, tag="aggregate"):

@@ -111,6 +111,8 @@ class Dispatcher:
         def accept(view: View, now_s: int) -> Enact | None:
             if outbox.run is not None:
                 return saga_runs.accept_run(view, outbox.run, self._clock.now_ns())
+            if outbox.units is not None:
+                return saga_runs.reassign_units(view, outbox.units)
             return saga_runs.abort_run(view, outbox.abort or "")
 
         def clear(view: View, now_s: int) -> Enact | None:

@@ -1,4 +1,5 @@
-"""The status sync: brings the progress of saga runs, and the state of hosts, up from a cell's journal.
+"""The status sync: brings the progress of saga runs, the state of hosts, and the assignments of units up from
+a cell's journal.
 
 It is always the whole run that is applied, so that it does not matter which of its versions were seen. What a
 server is after a run follows from the run and its saga alone (``apply_end``): how it ended, and what is held.
@@ -8,7 +9,8 @@ two of them do no harm.
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from operator import is_
 from typing import Final
 
 import msgspec
@@ -21,7 +23,7 @@ from berth.model.events import AnyRecord, Origin, RecordChanged
 from berth.model.ids import AggregateId, Index, ProviderId
 from berth.model.placement import CELL, HEALTHY, Label
 from berth.model.rejections import Rejection
-from berth.model.saga_runs import Agent, ClaimSnapshot, Outbox, SagaRun, StepLog
+from berth.model.saga_runs import Agent, Assignment, ClaimSnapshot, Outbox, SagaRun, StepLog
 from berth.model.servers import (
     NO_STATE,
     RUNNING,
@@ -289,6 +291,7 @@ def apply_host(view: View, agent: Agent, cell: str, now_s: int) -> Enact | None:
         driver=agent.driver,
         is_silent=agent.is_down,
         complaints=agent.complaints,
+        unit_classes=agent.unit_classes,
     )
     commands: list[LedgerCommand] = []
     status = view.hosts.get(id, HEALTHY)
@@ -331,6 +334,16 @@ def _remove_hosts_of_others(view: View, aggregate: AggregateId, cell: str) -> li
     ]
 
 
+def apply_assignments(view: View, host: str, current: Collection[Assignment]) -> Enact | None:
+    """The command by which the region knows the assignments of a host as its cell has them; None where it
+    does. All of a host's change together: no unit is in two of them in between."""
+    ids = {one.id for one in current}
+    known = view.records.find(Assignment, "host", host)
+    changes = [remove_record(view, one) for one in known if one.id not in ids]
+    changes += [replace_record(view, one) for one in current if view.records.get(Assignment, one.id) != one]
+    return Enact(tuple(changes)) if changes else None
+
+
 # -- the loop -----------------------------------------------------------------------------------
 
 
@@ -344,18 +357,41 @@ class StatusSync:
         self._index = Index(-1)
         # What has been brought up of each run and host, so that it is not looked at again.
         self._seen: dict[str, SagaRun | Agent] = {}
+        self._assigned: dict[str, list[Assignment]] = {}
 
     async def sync(self) -> None:
         """Wait until the cell has changed, and bring up what has."""
         index = await self._cell.wait_beyond(self._index, WAIT_S)
-        runs, agents = await self._cell.read_recent(
-            lambda view: (list(view.records.all(SagaRun)), list(view.records.all(Agent)))
+        runs, agents, assigned = await self._cell.read_recent(
+            lambda view: (
+                list(view.records.all(SagaRun)),
+                list(view.records.all(Agent)),
+                list(view.records.all(Assignment)),
+            )
         )
+        # Before the runs: a server that is not busy has the units that the region says.
+        await self._sync_assignments(agents, assigned)
         await finish_all(self._sync_host(agent) for agent in agents if self._is_new(agent))
         await finish_all(self._sync_run(run) for run in runs if self._is_new(run))
         current = {one.id for one in (*runs, *agents)}
         self._seen = {id: record for id, record in self._seen.items() if id in current}
         self._index = index
+
+    async def _sync_assignments(self, agents: list[Agent], assigned: list[Assignment]) -> None:
+        by_host: dict[str, list[Assignment]] = {agent.id: [] for agent in agents}
+        for one in assigned:
+            by_host.setdefault(one.host, []).append(one)
+        changed = {host: now for host, now in by_host.items() if not _is_same(self._assigned.get(host), now)}
+        if changed:
+            different = await self._region.read(
+                lambda view: [host for host, now in changed.items() if apply_assignments(view, host, now)]
+            )
+            await finish_all(self._sync_units(host, changed[host]) for host in different)
+        self._assigned = by_host
+
+    async def _sync_units(self, host: str, current: list[Assignment]) -> None:
+        if await self._submit(lambda view, now_s: apply_assignments(view, host, current)):
+            raise Unavailable(f"the assignments of host {host} could not be written")
 
     def _is_new(self, record: SagaRun | Agent) -> bool:
         return self._seen.get(record.id) is not record
@@ -381,6 +417,11 @@ class StatusSync:
         """Have a change made that may turn out not to be needed. Whether it was refused."""
         outcome = await self._region.submit(propose, _ORIGIN, lambda view, changed: None)
         return isinstance(outcome, Rejection)
+
+
+def _is_same(before: list[Assignment] | None, now: list[Assignment]) -> bool:
+    """Whether these are the very same records."""
+    return before is not None and len(before) == len(now) and all(map(is_, before, now))
 
 
 async def finish_all(tasks: Iterable[Awaitable[None]]) -> None:

@@ -23,9 +23,18 @@ from berth.model.rejections import (
     ServerStateWrong,
     ServerUnsettled,
 )
-from berth.model.saga_runs import ClaimSnapshot, Destination, Outbox, SagaRun, Spec
+from berth.model.saga_runs import (
+    Assignment,
+    ClaimSnapshot,
+    Destination,
+    Outbox,
+    SagaRun,
+    Spec,
+    UnitsRequest,
+    assignment_id,
+)
 from berth.model.scheduling import Placement
-from berth.model.servers import Action, ConflictPolicy, Flavor, Held, Migration, Need, Place, Server
+from berth.model.servers import Action, ConflictPolicy, Flavor, Held, Host, Migration, Need, Place, Server
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
 from berth.sagas.conflicts import ConflictRules, OnRepeat, ServerHoldings, adopt_holdings, find_holdings
@@ -181,14 +190,7 @@ def start_run(
         server=server.id,
         saga=saga.key,
         request_id=context.request_id,
-        spec=Spec(
-            server.name,
-            server.project,
-            server.user,
-            flavor or server.flavor,
-            server.image,
-            read_properties(server.image_properties),
-        ),
+        spec=_make_spec(server, flavor or server.flavor),
         project=server.project,
         user=server.user,
         source=source,
@@ -225,6 +227,26 @@ def start_run(
     forgotten = (remove_record(view, record) for record in _find_forgettable(view, server))
     changes = (*(replace_record(view, record) for record in records), *forgotten)
     return Enact(changes, commands, quotas=context.quotas)
+
+
+def _make_spec(server: Server, flavor: Flavor) -> Spec:
+    properties = read_properties(server.image_properties)
+    return Spec(server.name, server.project, server.user, flavor, server.image, properties)
+
+
+def reassign_units(view: View, server: Server) -> RecordChanged | None:
+    """The change by which the units of a server that is not busy follow what its record says that it holds;
+    None where it has none, and needs none. ``server`` is the record as it will be."""
+    place = server.place
+    host = None if place is None else view.records.get(Host, place.id)
+    if place is None or host is None:
+        return None
+    named = dict(host.unit_classes)
+    holds_units = any(kind in named.get(id, ()) for id, amounts in server.held for kind, _ in amounts)
+    if not holds_units and view.records.get(Assignment, assignment_id(server.id, host.id)) is None:
+        return None
+    asked = UnitsRequest(server.id, place, server.held, server.run_count, _make_spec(server, server.flavor))
+    return replace_record(view, Outbox(id=f"units {server.id}", cell=place.cell, units=asked))
 
 
 def start_at_place(

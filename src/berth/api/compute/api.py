@@ -21,7 +21,7 @@ from berth.api.compute import (
     services,
     versions,
 )
-from berth.api.compute.servers import actions, create, show, update
+from berth.api.compute.servers import actions, create, show, topology, update
 from berth.api.compute.servers.show import find_server
 from berth.api.compute.versions import PREFIX, V21, require_version
 from berth.api.kernel.application import RoutedApi
@@ -108,6 +108,7 @@ _NOT_OFFERED: Final = (
 ROUTES: Final[tuple[Route[Handler], ...]] = (
     *create.ROUTES,
     *show.ROUTES,
+    *topology.ROUTES,
     *update.ROUTES,
     *actions.ROUTES,
     *migrations.ROUTES,

@@ -1,5 +1,6 @@
 """/berth/v1/servers/{server}: what a server holds, and /needs: what other services need for it."""
 
+from collections.abc import Iterator
 from typing import Annotated, Final
 
 import msgspec
@@ -19,8 +20,10 @@ from berth.api.kernel.problem import Problem
 from berth.api.kernel.times import show_time
 from berth.api.native.calls import NativeCall, NativeRoute, answer_from, bad_body, change_found, respond
 from berth.api.native.fields import Amounts, Time, Uuid
+from berth.model.ids import ProviderId
 from berth.model.rejections import NeedNotFound, Rejection, ServerNotFound
-from berth.model.servers import Server
+from berth.model.saga_runs import Assignment
+from berth.model.servers import Host, Server
 from berth.sagas import needs
 from berth.sagas.conflicts import ConflictRules, as_dict
 from berth.view import View
@@ -68,6 +71,23 @@ class ServerDetail(msgspec.Struct):
 
 class OneServer(msgspec.Struct):
     server: ServerDetail
+
+
+class DeviceDetail(msgspec.Struct):
+    """Units of one class. ``of`` is ``server``, or ``migration`` for what its migration holds at the source.
+    Where they are, and which, is for administrators."""
+
+    resource_class: str
+    count: int
+    of: str
+    host: str | None = None
+    provider: Uuid | None = None
+    provider_name: str | None = None
+    units: list[str] | None = None
+
+
+class Devices(msgspec.Struct):
+    devices: list[DeviceDetail]
 
 
 # -- handlers -----------------------------------------------------------------------------------
@@ -145,6 +165,33 @@ async def delete_need(call: NativeCall) -> Response:
     )
 
 
+def show_devices(view: View, call: NativeCall) -> Devices:
+    server = call.accept(_find_server(view, call))
+    is_shown = call.allows("berth:devices:show:units", server.project)
+    return Devices(
+        [
+            device
+            for one in view.records.find(Assignment, "server", server.id)
+            if is_shown or one.holder == server.id
+            for device in _list_devices(view, one, is_shown)
+        ]
+    )
+
+
+def _list_devices(view: View, assignment: Assignment, is_shown: bool) -> Iterator[DeviceDetail]:
+    of = "server" if assignment.holder == assignment.server else "migration"
+    host = view.records.get(Host, assignment.host)
+    for id, kinds in assignment.units.items():
+        provider = view.providers.get(ProviderId(id))
+        for kind, names in kinds.items():
+            device = DeviceDetail(kind, len(names), of)
+            if is_shown:
+                device.host = None if host is None else host.name
+                device.provider, device.units = id, list(names)
+                device.provider_name = None if provider is None else provider.name
+            yield device
+
+
 def _read_id(call: NativeCall) -> str:
     return call.params[0].lower()
 
@@ -171,6 +218,17 @@ ROUTES: Final = (
         answer=OneServer,
         summary="Show what a server holds",
         description="With what other clients have added, and the conflict that an operation was refused for.",
+    ),
+    NativeRoute(
+        "GET",
+        "/servers/{server}/devices",
+        answer_from(show_devices),
+        policy="berth:devices:show",
+        name="show_devices",
+        answer=Devices,
+        summary="Show which devices a server has",
+        description="Kinds and counts for members of its project; for administrators also which units, "
+        "where, and what its migration holds. While the server's cell is away this is what was last known.",
     ),
     NativeRoute(
         "GET",

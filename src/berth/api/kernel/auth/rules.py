@@ -127,6 +127,7 @@ _NATIVE: Final = {
     "explain": _ADMIN_OR_SERVICE,
     "capacity": _ADMIN_OR_SERVICE,
     "servers:show": _ADMIN_OR_SERVICE,
+    "devices:show:units": _ADMIN_OR_SERVICE,
     "needs:list": _ADMIN_OR_SERVICE,
     "needs:show": _ADMIN_OR_SERVICE,
     "needs:create": _ADMIN_OR_SERVICE,
@@ -135,6 +136,7 @@ _NATIVE: Final = {
     "doctor:examine": _ADMIN_OR_SERVICE,
     "doctor:repair": _ADMIN_OR_SERVICE,
     # Those of users, about servers of their own project.
+    "devices:show": f"{_READER} or {_SERVICE}",
     "clusters:list": f"{_READER} or {_SERVICE}",
     "clusters:show": f"{_READER} or {_SERVICE}",
     "clusters:create": f"{_MEMBER} or {_SERVICE}",
@@ -261,7 +263,9 @@ _COMPUTE: Final = {
 """In a policy file the names begin with ``os_compute_api:``."""
 
 REQUESTED_DESTINATION: Final = "compute:servers:create:requested_destination"
-"""The one rule of Nova's that has another beginning."""
+TOPOLOGY: Final = "compute:server:topology:index"
+TOPOLOGY_OF_HOST: Final = "compute:server:topology:host:index"
+"""The rules of Nova's that have another beginning."""
 
 # -- /image -------------------------------------------------------------------------------------
 
@@ -318,7 +322,7 @@ RULES: Final = (
     *_rules("placement:", _PLACEMENT),
     *_rules("berth:", _NATIVE),
     *_rules("os_compute_api:", _COMPUTE),
-    *_rules("", {REQUESTED_DESTINATION: _ADMIN}),
+    *_rules("", {REQUESTED_DESTINATION: _ADMIN, TOPOLOGY: _READER, TOPOLOGY_OF_HOST: _ADMIN}),
     *_rules("", _IMAGE),
     *_rules("identity:", dict.fromkeys(_IDENTITY, _KNOWN)),
 )
