@@ -27,6 +27,7 @@ from berth.api.kernel.auth.tokens import Tokens
 from berth.api.kernel.call import Services
 from berth.api.kernel.health import Health
 from berth.api.kernel.http import Receive, Scope, Send
+from berth.api.kernel.ports import PortSource
 from berth.api.native.api import NativeApi
 from berth.api.placement.api import PlacementApi
 from berth.cell.journal import open_cell
@@ -108,11 +109,13 @@ class Composition(NamedTuple):
 
     async def reconcile_clusters(self) -> None:
         """Drive clusters to what they should be, until cancelled."""
-        engine, ids, clock, scheduler, settings, _ = self.services
-        await ClusterReconciler(engine, clock, ids, scheduler, settings).run()
+        at = self.services
+        await ClusterReconciler(at.engine, at.clock, at.ids, at.scheduler, at.settings).run()
 
     async def stop(self) -> None:
         await self.services.engine.stop()
+        if self.services.ports is not None:
+            await self.services.ports.close()
         if isinstance(self.authenticator, Keystone):
             self.authenticator.close()
 
@@ -125,16 +128,20 @@ async def compose(
     *,
     authenticator: Authenticator | None = None,
     policy: Policy | None = None,
+    ports: PortSource | None = None,
 ) -> Composition:
     """Make the parts of a region and start its engine. What the settings alone can refuse is refused
-    before the journal is opened. ``authenticator`` and ``policy`` replace those that the settings name."""
+    before the journal is opened. ``authenticator``, ``policy`` and ``ports`` replace those that the settings
+    name."""
     telemetry = Telemetry(settings, clock)
     policy = policy or Policy(settings.policy_file, settings.policy_defaults, clock)
     scheduler = _scheduler(settings)
     authenticator = authenticator or _authenticator(settings, clock)
+    if ports is None and settings.port_source_url is not None:
+        ports = PortSource(settings)
     engine = await open_engine(telemetry)
     await engine.start()
-    services = Services(engine, ids, clock, scheduler, settings, policy)
+    services = Services(engine, ids, clock, scheduler, settings, policy, ports)
     apis = _apis(services, authenticator)
     application = Application(
         apis,

@@ -23,7 +23,7 @@ import msgspec
 _KEYSTONE_TIMEOUT_S: Final = 10
 
 
-_BODY_BYTES_MAX: Final = 64 << 20
+_ANSWER_BYTES_MAX: Final = 64 << 20
 _CONNECTIONS_KEPT_MAX: Final = 16
 _TIMEOUT_S: Final = 30.0
 _UNAUTHORIZED: Final = 401
@@ -71,7 +71,8 @@ class Client:
 
     ``token`` is asked for a token before the first request, and again when the server refuses the last one.
     ``ca_file`` has the certificates that a server's is checked with, in place of the system's.
-    ``transport`` is another way to the server than a network: an ASGI application in this process.
+    ``transport`` is another way to the server than a network: an ASGI application in this process. An answer
+    of more than ``answer_bytes_max`` is none.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Client:
         token: Token | None = None,
         ca_file: Path | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
+        answer_bytes_max: int = _ANSWER_BYTES_MAX,
     ) -> None:
         parts = urlsplit(endpoint)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -98,8 +100,14 @@ class Client:
             trust_env=False,
         )
         self._prefix = endpoint.rstrip("/")
+        self._answer_bytes_max = answer_bytes_max
+        self._headers: dict[str, str] = {}
+        self.replace_headers(headers or {})
+
+    def replace_headers(self, headers: Mapping[str, str]) -> None:
+        """Send these headers with every request from now on, and no others that were set before."""
         self._headers = {"accept": "application/json", "user-agent": "berth"}
-        for name, value in (headers or {}).items():
+        for name, value in headers.items():
             self.set_header(name, value)
 
     def set_header(self, name: str, value: str) -> None:
@@ -165,9 +173,9 @@ class Client:
             size = 0
             async for piece in response.aiter_bytes():
                 size += len(piece)
-                if size > _BODY_BYTES_MAX:
+                if size > self._answer_bytes_max:
                     # Not a ReadError: the same answer would be read a second time.
-                    raise httpx.TransportError(f"the answer has more than {_BODY_BYTES_MAX} bytes")
+                    raise httpx.TransportError(f"the answer has more than {self._answer_bytes_max} bytes")
                 pieces.append(piece)
         finally:
             await response.aclose()
@@ -233,8 +241,11 @@ def keystone_token(
     project: str,
     user_domain: str = "Default",
     project_domain: str = "Default",
+    *,
+    verify: bool | str = True,
 ) -> Token:
-    """Tokens of a user of Keystone's, each a new one."""
+    """Tokens of a user of Keystone's, each a new one. ``verify``: False, or a CA file in place of the
+    system's."""
     # Here, because it takes as long to import as all the rest, and only a cell beside a Keystone needs it.
     from keystoneauth1.exceptions import ClientException
     from keystoneauth1.identity import v3
@@ -248,7 +259,7 @@ def keystone_token(
         user_domain_name=user_domain,
         project_domain_name=project_domain,
     )
-    session = Session(auth=user, timeout=_KEYSTONE_TIMEOUT_S)
+    session = Session(auth=user, timeout=_KEYSTONE_TIMEOUT_S, verify=verify)
 
     def fetch_token() -> str:
         user.invalidate()

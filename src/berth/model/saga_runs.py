@@ -61,9 +61,9 @@ class StepLog(msgspec.Struct, frozen=True, gc=False):
     error: str | None = None
 
 
-class Spec(msgspec.Struct, frozen=True, gc=False):
+class Spec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What an agent must know of a server. The extra specs of the flavor and the properties of the image that
-    do not say where it goes are for the driver."""
+    do not say where it goes are for the driver. ``ports`` are those that it is to be attached to."""
 
     name: str
     project: str
@@ -71,6 +71,7 @@ class Spec(msgspec.Struct, frozen=True, gc=False):
     flavor: Flavor
     image: str | None = None
     image_properties: dict[str, str] = {}
+    ports: tuple[str, ...] = ()
 
 
 class SagaRun(

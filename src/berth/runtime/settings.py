@@ -65,6 +65,19 @@ def _check_public_url(value: str) -> str | None:
     return "expected http:// or https://, a host, and optionally a path without a slash at its end"
 
 
+PORT_FIELD: Final = "{port}"
+_PORT_URL: Final = re.compile(r"https?://[A-Za-z0-9.\-_\[\]:]+/[!-~]*")
+
+
+def _check_port_url(value: str) -> str | None:
+    if _PORT_URL.fullmatch(value) and value.count(PORT_FIELD) == 1 and "#" not in value:
+        return None
+    return (
+        "expected http:// or https://, a host without user and password, and a path with {port} in it once: "
+        "https://neutron:9696/v2.0/ports/{port}"
+    )
+
+
 def _check_cap(value: int) -> str | None:
     return "with 0 no query could return a candidate; use -1 for no limit" if value == 0 else None
 
@@ -211,6 +224,29 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         bool,
         About("offload a server from its host as soon as it is shelved, without a shelveOffload request"),
     ] = True
+
+    # -- ports --
+    port_source_url: Annotated[
+        str | None,
+        About(
+            "where a port of a server is read, with {port} for its id, such as "
+            "https://neutron:9696/v2.0/ports/{port}; if unset, servers have no ports",
+            check=_check_port_url,
+        ),
+    ] = None
+    port_source_cafile: Annotated[
+        str | None, About("CA file to verify the certificate of the port source with")
+    ] = None
+    port_source_headers_file: Annotated[
+        str | None,
+        About(
+            "file of headers to send to the port source, NAME: VALUE in a line, such as X-Auth-Token; it is "
+            "read for every request; if unset, with auth=keystone, a token of Berth's own user is sent"
+        ),
+    ] = None
+    port_source_timeout_seconds: Annotated[
+        int, About("how long a request waits for the port source, repeated attempts included", 1, 60)
+    ] = 5
 
     # -- quotas of projects without quotas of their own --
     quota_instances: Annotated[int, About("servers of a project; -1: no limit", -1, _QUOTA_MAX)] = 10
@@ -394,6 +430,9 @@ def conflicts(settings: Settings) -> str | None:
         )
     if settings.bodies_bytes_max < settings.body_bytes_max:
         return "bodies_bytes_max, body_bytes_max: the limit of all bodies is less than that of one body"
+    for name in ("port_source_cafile", "port_source_headers_file"):
+        if getattr(settings, name) is not None and settings.port_source_url is None:
+            return f"{name}: it has no meaning without port_source_url"
     if settings.auth == "tokens" and settings.tokens_file is None:
         return "tokens_file: required with auth=tokens"
     if settings.auth == "keystone":

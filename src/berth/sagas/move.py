@@ -40,7 +40,14 @@ from berth.sagas.conflicts import (
     overlap,
 )
 from berth.sagas.hosts import is_down
-from berth.sagas.proposals import Context, find_startable, reject_unsettled, start_at_place
+from berth.sagas.needs import find_wrong
+from berth.sagas.proposals import (
+    Context,
+    find_startable,
+    reject_unsettled,
+    renew_port_needs,
+    start_at_place,
+)
 from berth.sagas.requests import ask_place, kept_needs
 from berth.sagas.saga import Saga
 from berth.scheduler.plan import plan
@@ -80,6 +87,10 @@ def propose_move(
     if not isinstance(source, _MoveSource):
         return source
     others = kept_needs(view, source.kept)
+    after = renew_port_needs(after, context)
+    wrong = find_wrong(view, after.needs)
+    if wrong is not None:
+        return wrong
     request = ask_place(
         view,
         after,

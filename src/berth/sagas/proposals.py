@@ -66,6 +66,8 @@ class Context(NamedTuple):
     """What ``fail`` does with a request that is repeated after a conflict was reported."""
     quotas: Quotas | None = None
     """The quotas of projects that have none of their own; None: no quota is checked."""
+    port_needs: tuple[Need, ...] = ()
+    """What the ports of the server need, as they were read for this request: a move asks for that."""
 
     @property
     def rules(self) -> ConflictRules:
@@ -75,6 +77,15 @@ class Context(NamedTuple):
 def read_quotas(settings: Settings) -> Quotas:
     """The quotas of projects that have none of their own."""
     return Quotas(**{name: getattr(settings, f"quota_{name}") for name in RESOURCES})
+
+
+def renew_port_needs(server: Server, context: Context) -> Server:
+    """The server with what its ports need now."""
+    now = {need.name: need for need in context.port_needs}
+    if not now:
+        return server
+    needs = tuple(now.get(need.name, need) if need.port else need for need in server.needs)
+    return msgspec.structs.replace(server, needs=needs)
 
 
 def find_startable(view: View, id: str, saga: Saga) -> Server | Rejection:
@@ -231,7 +242,8 @@ def start_run(
 
 def _make_spec(server: Server, flavor: Flavor) -> Spec:
     properties = read_properties(server.image_properties)
-    return Spec(server.name, server.project, server.user, flavor, server.image, properties)
+    ports = tuple(need.port for need in server.needs if need.port is not None)
+    return Spec(server.name, server.project, server.user, flavor, server.image, properties, ports)
 
 
 def reassign_units(view: View, server: Server) -> RecordChanged | None:

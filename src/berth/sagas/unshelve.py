@@ -12,7 +12,14 @@ from berth.model.ids import ConsumerId
 from berth.model.rejections import Rejection
 from berth.model.servers import Server
 from berth.sagas.conflicts import ServerHoldings, find_holdings
-from berth.sagas.proposals import Context, find_startable, propose_in_place, start_at_place
+from berth.sagas.needs import find_wrong
+from berth.sagas.proposals import (
+    Context,
+    find_startable,
+    propose_in_place,
+    renew_port_needs,
+    start_at_place,
+)
 from berth.sagas.requests import ask_place, kept_needs
 from berth.sagas.saga import BUILD, CLAIM_NEW, Outcome, Saga, Step, arrive, leave, states
 from berth.scheduler.plan import plan
@@ -63,6 +70,10 @@ def propose(
     if not isinstance(holdings, ServerHoldings):
         return holdings
     others = kept_needs(view, holdings.kept)
+    server = renew_port_needs(server, context)
+    wrong = find_wrong(view, server.needs)
+    if wrong is not None:
+        return wrong
     if not isinstance(zone, msgspec.UnsetType):
         server = msgspec.structs.replace(server, zone=zone)
     request = ask_place(

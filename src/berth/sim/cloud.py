@@ -14,6 +14,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -26,6 +27,7 @@ from berth.agent.host import HostAgent, Pace
 from berth.agent.state import AgentState, Files, StoredState, read_state, state_path
 from berth.api.kernel.auth.policy import Policy
 from berth.api.kernel.http import Receive, Scope, Send
+from berth.api.kernel.ports import PortSource
 from berth.cell.application import Cell, CellSettings, Edges
 from berth.cell.conductor import Deadlines
 from berth.cell.journal import NoObserver, make_cell_engine
@@ -199,6 +201,7 @@ class RegionWorker(CloudPart):
             process.clock,
             process.ids,
             policy=_read_policy(cloud.settings.policy_defaults),
+            ports=cloud.find_port_source(process),
         )
         self.parts = parts
         cloud.network.listen(REGION, process, parts.application)
@@ -477,6 +480,13 @@ class SimCloud:
 
     def _all_up(self, view: View) -> bool:
         return view.records.count(Host) == len(self.hosts) and not len(view.down)
+
+    def find_port_source(self, process: Process) -> PortSource | None:
+        """Where a worker reads ports, if the settings name a source by its address in the network."""
+        url = self.settings.port_source_url
+        if url is None:
+            return None
+        return PortSource(self.settings, self.network.connect(process, urlsplit(url).hostname or ""))
 
     def _connect_agent(self, host: HostPart, process: Process) -> Client:
         return self.network.client(process, host.host.cell or "")

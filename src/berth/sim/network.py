@@ -82,7 +82,11 @@ class Network:
 
     def client(self, source: Process, address: str, headers: dict[str, str] | None = None) -> Client:
         """A client in a process, of whoever serves an address at the time of a request."""
-        return Client(f"http://{address}", headers, transport=_Transport(self, source, address))
+        return Client(f"http://{address}", headers, transport=self.connect(source, address))
+
+    def connect(self, source: Process, address: str) -> httpx.AsyncBaseTransport:
+        """The way from a process to an address."""
+        return _Transport(self, source, address)
 
     def block(self, source: str, address: str) -> None:
         """Let nothing through from one to the other; answers the other way still are."""

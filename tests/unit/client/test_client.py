@@ -51,10 +51,10 @@ def answering(*answers: bytes) -> Serve:
     return serve
 
 
-async def ask(*answers: bytes) -> object:
+async def ask(*answers: bytes, answer_bytes_max: int = 1 << 20) -> object:
     """The body that the client reads out of a server's first answer."""
     async with serving(answering(*answers)) as url:
-        client = Client(url)
+        client = Client(url, answer_bytes_max=answer_bytes_max)
         try:
             return (await client.ask("GET", "/", timeout_s=5)).body
         finally:
@@ -103,10 +103,10 @@ async def test_a_get_is_sent_again_where_its_connection_was_closed_and_nothing_e
         await client.close()
 
 
-async def test_an_answer_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("berth.client.client._BODY_BYTES_MAX", 100)
+async def test_an_answer_has_a_largest_size() -> None:
+    answer = b"HTTP/1.1 200 OK\r\ncontent-length: 101\r\n\r\n" + b"x" * 101
     with pytest.raises(Unreachable, match="more than 100 bytes"):
-        await ask(*[b"HTTP/1.1 200 OK\r\ncontent-length: 101\r\n\r\n" + b"x" * 101] * 2)
+        await ask(answer, answer, answer_bytes_max=100)
 
 
 async def test_an_answer_has_a_deadline() -> None:

@@ -16,6 +16,7 @@ from berth.api.kernel.access import Access
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.auth.policy import Policy
 from berth.api.kernel.http import JSON, Request, Response, read_origin
+from berth.api.kernel.ports import PortSource
 from berth.api.kernel.problem import Problem, catch_problems, forbidden
 from berth.api.kernel.rejections import nova_problem
 from berth.api.kernel.router import Route
@@ -48,6 +49,7 @@ class Services(NamedTuple):
     scheduler: SchedulerOptions
     settings: Settings
     policy: Policy
+    ports: PortSource | None = None
 
 
 class Call:

@@ -752,6 +752,26 @@ ROWS: Final[dict[type[Rejection], Row]] = {
             code=codes.NO_FIT,
         ),
     ),
+    r.PortNotFound: Row(
+        nova=Wording(400, "Port {r.port} could not be found."),
+    ),
+    r.PortGone: Row(
+        nova=Wording(
+            409,
+            "Port {r.port} of server {r.server} could not be found. Create it again, or have its need "
+            "port-{r.port} deleted from the server, then retry.",
+        ),
+    ),
+    r.PortInUse: Row(
+        nova=Wording(409, "Port {r.port} is in use by another server."),
+    ),
+    r.PortUnusable: Row(
+        nova=Wording(
+            409,
+            "Port {r.port} has the binding:vnic_type {r.vnic_type}, and its resource_request names no "
+            "device: use a port of the type normal, or one whose request has a device such as SRIOV_NET_VF.",
+        ),
+    ),
     r.ServerUnsettled: Row(
         berth=Wording(
             409,

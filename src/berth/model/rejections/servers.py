@@ -220,6 +220,32 @@ class NeedDoesNotFit(Rejection, frozen=True):
     group: str | None = None
 
 
+class PortNotFound(Rejection, frozen=True):
+    """A new server names a port that does not exist, or not in its project."""
+
+    port: str
+
+
+class PortGone(Rejection, frozen=True):
+    """A port of a server that is to be moved does not exist any more, or not in its project."""
+
+    port: str
+    server: str
+
+
+class PortInUse(Rejection, frozen=True):
+    """Another server has the port."""
+
+    port: str
+
+
+class PortUnusable(Rejection, frozen=True):
+    """The port is of a type that takes a device, and asks for none."""
+
+    port: str
+    vnic_type: str
+
+
 class ServerUnsettled(Rejection, frozen=True):
     """A move of the server is not settled: its migration holds the other half of what is to be changed."""
 

@@ -34,12 +34,13 @@ from berth.api.compute.versions import require_since
 from berth.api.kernel.access import is_no_place, no_place
 from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
+from berth.api.kernel.ports import read_port_needs
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import why_no_place
 from berth.api.kernel.router import Route
 from berth.model.commands import Enact
 from berth.model.rejections import Forbidden, Rejection, ServerNotOffloaded
-from berth.model.servers import Server
+from berth.model.servers import Need, Server
 from berth.sagas import (
     confirm,
     evacuate,
@@ -142,8 +143,19 @@ async def _start(call: Call, begin: Begin, status: int = 202) -> Response:
     return await _start_and_answer(call, begin, lambda view: Response(status))
 
 
-async def _start_and_answer(call: Call, begin: Begin, answer: Callable[[View], Response]) -> Response:
-    id, context = call.params[0], call.context()
+async def _start_move(call: Call, begin: Begin, status: int = 202) -> Response:
+    """Start what looks for another place: what the ports of the server need is read again before."""
+    server = await call.read(lambda view: find_unlocked(call, view, call.params[0]))
+    ports = [need.port for need in server.needs if need.port is not None]
+    is_busy = server.run is not None
+    needs = await read_port_needs(call.services.ports, () if is_busy else ports, server.project, server.id)
+    return await _start_and_answer(call, begin, lambda view: Response(status), call.accept(needs))
+
+
+async def _start_and_answer(
+    call: Call, begin: Begin, answer: Callable[[View], Response], port_needs: tuple[Need, ...] = ()
+) -> Response:
+    id, context = call.params[0], call.context()._replace(port_needs=port_needs)
 
     def propose(view: View, now_s: int) -> Enact | Rejection:
         server = find_unlocked(call, view, id)
@@ -169,7 +181,7 @@ async def _resize(call: Call, raw: msgspec.Raw) -> Response:
         flavor = find_usable_flavor(call, view, body.flavor_ref)
         return flavor if isinstance(flavor, Rejection) else resize.propose(view, now_s, context, id, flavor)
 
-    return await _start(call, begin)
+    return await _start_move(call, begin)
 
 
 async def _migrate(call: Call, raw: msgspec.Raw) -> Response:
@@ -182,7 +194,7 @@ async def _migrate(call: Call, raw: msgspec.Raw) -> Response:
         host = find_host_name(view, body.host)
         return host if isinstance(host, Rejection) else migrate.propose(view, now_s, context, id, host)
 
-    return await _start(call, begin)
+    return await _start_move(call, begin)
 
 
 async def _confirm(call: Call, raw: msgspec.Raw) -> Response:
@@ -204,7 +216,7 @@ async def _live_migrate(call: Call, raw: msgspec.Raw) -> Response:
         host = find_host_name(view, body.host)
         return host if isinstance(host, Rejection) else live_migrate.propose(view, now_s, context, id, host)
 
-    return await _start(call, begin)
+    return await _start_move(call, begin)
 
 
 async def _evacuate(call: Call, raw: msgspec.Raw) -> Response:
@@ -215,7 +227,7 @@ async def _evacuate(call: Call, raw: msgspec.Raw) -> Response:
         host = find_host_name(view, body.host)
         return host if isinstance(host, Rejection) else evacuate.propose(view, now_s, context, id, host)
 
-    return await _start(call, begin, 200)
+    return await _start_move(call, begin, 200)
 
 
 # -- where it is --------------------------------------------------------------------------------
@@ -282,7 +294,7 @@ async def _unshelve(call: Call, raw: msgspec.Raw) -> Response:
             return host
         return unshelve.propose(view, now_s, context, id, zone=zone, host=host)
 
-    return await _start(call, begin)
+    return await _start_move(call, begin)
 
 
 async def _force_delete(call: Call, raw: msgspec.Raw) -> Response:

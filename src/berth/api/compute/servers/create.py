@@ -30,6 +30,7 @@ from berth.api.kernel.auth.rules import REQUESTED_DESTINATION
 from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
 from berth.api.kernel.needs import RULE, NeedBodies, make_needs, object_to_needs
+from berth.api.kernel.ports import find_used_port, name_port_need, read_port_needs
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import why_no_place
 from berth.api.kernel.router import Route
@@ -46,7 +47,7 @@ from berth.model.rejections import (
     UnknownConsumer,
     ZoneNotFound,
 )
-from berth.model.servers import Flavor, Image, Need, Server, ServerHints
+from berth.model.servers import NEEDS_MAX, Flavor, Image, Need, Server, ServerHints
 from berth.sagas import create
 from berth.sagas.needs import find_wrong
 from berth.scheduler.filters.zone import KIND as ZONE
@@ -57,6 +58,7 @@ from berth.view import View
 
 COUNT_MAX: Final = 1000
 _HINTS_MAX: Final = 100
+_UUID: Final = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\\Z"
 Count = Annotated[int, Meta(ge=1, le=COUNT_MAX)]
 Uuids = (
     Annotated[str, Meta(min_length=1, max_length=64)]
@@ -84,6 +86,16 @@ class NewServer(BuildBody, kw_only=True, frozen=True):
     block_device_mapping_v2: Any = None
     config_drive: Any = None
     security_groups: Any = None
+
+
+class _PortOnly(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A network of a new server, where it is given by a port alone."""
+
+    port: Annotated[str, Meta(pattern=_UUID)]
+
+
+class _PortNetworks(msgspec.Struct, frozen=True):
+    networks: Annotated[tuple[_PortOnly, ...], Meta(max_length=NEEDS_MAX)]
 
 
 class NewServerHints(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -120,12 +132,21 @@ async def create_server(call: Call) -> Response:
     asked = body.server
     hints = call.convert(read_hints(body.hints, body.hints_too), NewServerHints)
     require_since(call, asked, _SINCE)
-    refuse_fields("create", asked, block_device_mapping_v2=list_plain_disks(asked.image_ref))
+    ports = _read_ports(call, asked.networks)
+    refuse_fields(
+        "create",
+        asked,
+        block_device_mapping_v2=list_plain_disks(asked.image_ref),
+        networks=(asked.networks,) if ports else (),
+    )
     at_least, at_most = _read_counts(asked)
+    if ports and at_most > 1:
+        raise Problem(400, f"Invalid input: networks names ports, and max_count is {at_most}; it must be 1.")
     where = _read_place(call, asked)
-    needs = _read_needs(call, asked)
+    needs = _read_needs(call, asked, ports)
     check_name(asked.name)
     call.accept(find_excess(asked.metadata))
+    needs += call.accept(await read_port_needs(call.services.ports, ports, call.project))
     names = _number_names(asked.name, at_most)
     ids = [call.services.ids.uuid() for _ in names]
     context = call.context()
@@ -185,10 +206,24 @@ def _read_counts(asked: NewServer) -> tuple[int, int]:
     return at_least, at_most
 
 
-def _read_needs(call: Call, asked: NewServer) -> tuple[Need, ...]:
+def _read_ports(call: Call, networks: Any) -> tuple[str, ...]:
+    """The ports that a request names; none, where they cannot be read or others than ports are named."""
+    is_list = isinstance(networks, list) and any(isinstance(one, dict) and "port" in one for one in networks)
+    if call.services.ports is None or not is_list:
+        return ()
+    ports = tuple(one.port.lower() for one in call.convert({"networks": networks}, _PortNetworks).networks)
+    twice = next((port for number, port in enumerate(ports) if port in ports[:number]), None)
+    if twice is not None:
+        raise Problem(400, f"Invalid input: networks names port {twice} more than once.")
+    return ports
+
+
+def _read_needs(call: Call, asked: NewServer, ports: tuple[str, ...]) -> tuple[Need, ...]:
     if asked.needs:
         call.require(RULE)
-    wrong = object_to_needs(asked.needs)
+    names = {name_port_need(port) for port in ports}
+    taken = next((need.name for need in asked.needs if need.name in names), None)
+    wrong = object_to_needs(asked.needs) or (taken and f"{taken} is the name of the need of a port")
     if wrong is not None:
         raise Problem(400, f"Invalid input: berth:needs: {wrong}.")
     return make_needs(asked.needs)
@@ -279,6 +314,7 @@ def _describe_server(
         or _find_unknown(call, view, "same_host", hints.same_host)
         or _find_unknown(call, view, "different_host", hints.different_host)
         or find_wrong(view, needs)
+        or find_used_port(view, call.project, needs)
     )
     if wrong is not None:
         return wrong

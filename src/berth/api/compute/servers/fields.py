@@ -73,7 +73,12 @@ FIELDS: Final[dict[str, dict[str, Field]]] = {
         "max_count": _used("create as many as fit, up to this many"),
         "berth:needs": _used("what other services need for it, for administrators and services"),
         "return_reservation_id": _used("whether the answer has the id of the reservation"),
-        "networks": _refused(_NO_NETWORKS, "auto", "none", []),
+        "networks": _refused(
+            f"{_NO_NETWORKS}, and ports (`[{{port: ID}}]`) only with the setting port_source_url",
+            "auto",
+            "none",
+            [],
+        ),
         "security_groups": _refused(_NO_NETWORKS, [], [{"name": "default"}]),
         "block_device_mapping": _refused(_NO_VOLUMES, []),
         "block_device_mapping_v2": _refused(_NO_VOLUMES, []),
