@@ -18,7 +18,7 @@ from berth.model.events import (
 )
 from berth.model.ids import AggregateId, ClassId, ConsumerId, ProviderId, Row
 from berth.model.placement import SHARES_VIA_AGGREGATE, STANDARD_CLASSES, Consumer, Inventory
-from berth.model.scheduling import UNSUFFIXED, CandidatesRequest, RequestGroup
+from berth.model.scheduling import UNSUFFIXED, Affinity, CandidatesRequest, RequestGroup
 from berth.oracle.candidates import Candidate, all_candidates
 from berth.search.candidates import Candidates, SearchOptions, find_candidates
 from berth.view import View
@@ -164,6 +164,16 @@ def groups(draw: st.DrawFn, suffix: str, forest: list[list[TreeNode]], resourcel
     )
 
 
+def distinct_sets(suffixes: list[str]) -> st.SearchStrategy[tuple[frozenset[str], ...]]:
+    return st.lists(st.frozensets(st.sampled_from(suffixes), min_size=1), max_size=2).map(tuple)
+
+
+def affinities(suffixes: list[str]) -> st.SearchStrategy[tuple[Affinity, ...]]:
+    near = st.frozensets(st.sampled_from(suffixes[:-1]), min_size=1)
+    one = st.builds(Affinity, st.just(suffixes[-1]), near, st.booleans())
+    return mostly(st.just(()), one.map(lambda affinity: (affinity,)), 2)
+
+
 @st.composite
 def questions(draw: st.DrawFn) -> tuple[list[list[TreeNode]], CandidatesRequest]:
     """A forest and a request about it.
@@ -190,6 +200,8 @@ def questions(draw: st.DrawFn) -> tuple[list[list[TreeNode]], CandidatesRequest]
         root_forbidden=draw(seldom_traits),
         same_subtrees=tuple(subtrees),
         nested=nested,
+        distinct=draw(distinct_sets(suffixes)) if nested and suffixes else (),
+        affinities=draw(affinities(suffixes)) if nested and len(suffixes) > 1 else (),
     )
     return forest, request
 
@@ -258,6 +270,10 @@ def feasible_question(rng: random.Random) -> tuple[list[list[TreeNode]], Candida
         root_forbidden=some(TRAITS, 0.3) if rng.random() < 0.1 else frozenset(),
         same_subtrees=tuple(subtrees) if rng.random() < 0.4 else (),
         nested=rng.random() < 0.9 or not all(group.resources for group in asked),
+        distinct=(frozenset(rng.sample(suffixes, 2)),) if len(suffixes) > 1 and rng.random() < 0.3 else (),
+        affinities=(Affinity(suffixes[-1], frozenset(suffixes[:-1]), rng.random() < 0.5),)
+        if len(suffixes) > 1 and rng.random() < 0.3
+        else (),
     )
     return forest, request
 

@@ -36,6 +36,7 @@ MIGRATION: Final = "MIGRATION"
 """What consumers are that are servers, and those that hold the other half of a move: Nova's own words."""
 
 SHARES_VIA_AGGREGATE: Final = "MISC_SHARES_VIA_AGGREGATE"
+NUMA_ROOT: Final = "HW_NUMA_ROOT"
 """The trait of a provider whose resources the trees of its aggregates may use."""
 
 CLASSES_OF_HOSTS: Final = ("VCPU", "PCPU")

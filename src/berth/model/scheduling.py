@@ -52,12 +52,26 @@ class RequestGroup(Constraints, frozen=True, kw_only=True):
     resources: tuple[tuple[str, int], ...] = ()
 
 
+class Affinity(msgspec.Struct, frozen=True):
+    """The provider of the group ``suffix`` is, or stands below, one of the providers chosen for the groups in
+    ``near``. With ``or_outside`` one that stands below no NUMA cell is accepted, too: nobody knows where it
+    is."""
+
+    suffix: str
+    near: frozenset[str]
+    or_outside: bool = False
+
+
 class CandidatesRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Ways to satisfy all groups at once, at one root.
 
     ``isolate``: no two suffixed groups on one provider. ``same_subtrees``: for each set of suffixes, one
     of the providers chosen for them is an ancestor of (or is) all the others. ``nested`` False leaves out
     what a caller older than nested providers could not understand.
+
+    The others are the scheduler's own (docs/decisions/024). ``distinct``: of each set of suffixes, no two
+    groups are on one provider. ``affinities``: which devices are near which groups. ``split``: resource
+    classes of the unsuffixed group that may come in parts from several providers of the tree.
     """
 
     groups: tuple[RequestGroup, ...]
@@ -67,6 +81,16 @@ class CandidatesRequest(msgspec.Struct, frozen=True, kw_only=True):
     same_subtrees: tuple[frozenset[str], ...] = ()
     nested: bool = True
     limit: int | None = None
+    distinct: tuple[frozenset[str], ...] = ()
+    affinities: tuple[Affinity, ...] = ()
+    split: frozenset[str] = frozenset()
+
+    @property
+    def apart(self) -> tuple[frozenset[str], ...]:
+        """Sets of suffixes of which no two may be on one provider."""
+        if not self.isolate:
+            return self.distinct
+        return (frozenset(group.suffix for group in self.groups) - {UNSUFFIXED}, *self.distinct)
 
 
 class Hints(msgspec.Struct, frozen=True, kw_only=True):

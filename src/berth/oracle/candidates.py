@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from berth.model.ids import AggregateId, ProviderId
-from berth.model.placement import SHARES_VIA_AGGREGATE
-from berth.model.scheduling import UNSUFFIXED, CandidatesRequest, RequestGroup
+from berth.model.placement import NUMA_ROOT, SHARES_VIA_AGGREGATE
+from berth.model.scheduling import UNSUFFIXED, Affinity, CandidatesRequest, RequestGroup
 from berth.view import View
 
 Asked = tuple[ProviderId, str]
@@ -110,7 +110,11 @@ def _is_member(aggregates: frozenset[AggregateId], group: RequestGroup) -> bool:
 
 def _stands(facts: "_Facts", request: CandidatesRequest, ways: tuple[_Way, ...]) -> bool:
     suffixed = [way for way in ways if way.suffix != UNSUFFIXED]
-    if request.isolate and len({id for way in suffixed for id in way.providers}) != len(suffixed):
+    if request.isolate and not _all_differ(suffixed):
+        return False
+    if not all(_all_differ([way for way in ways if way.suffix in names]) for names in request.distinct):
+        return False
+    if not all(_is_near(facts, affinity, ways) for affinity in request.affinities):
         return False
     for suffixes in request.same_subtrees:
         chosen = {id for way in ways if way.suffix in suffixes for id in way.providers}
@@ -123,6 +127,21 @@ def _stands(facts: "_Facts", request: CandidatesRequest, ways: tuple[_Way, ...])
     if not request.nested and facts.any_nested():
         providers = {provider for provider, _ in sums}
         return len({facts.root(id) for id in providers}) == len(providers)
+    return True
+
+
+def _all_differ(ways: list[_Way]) -> bool:
+    return len({id for way in ways for id in way.providers}) == len(ways)
+
+
+def _is_near(facts: "_Facts", affinity: Affinity, ways: tuple[_Way, ...]) -> bool:
+    """Whether the group's provider stands below one of those it is to be near, or, if that will do, below no
+    NUMA cell."""
+    cells = {id for way in ways if way.suffix in affinity.near for id in way.providers}
+    for lineage in (facts.lineage(id) for way in ways if way.suffix == affinity.suffix for id in way.providers):
+        is_loose = affinity.or_outside and not any(NUMA_ROOT in facts.traits(id) for id in lineage)
+        if not is_loose and cells.isdisjoint(lineage):
+            return False
     return True
 
 

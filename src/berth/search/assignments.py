@@ -2,15 +2,16 @@
 
 Policy. An assignment gives every slot one of its choices such that
   - over all slots, what is asked of one class of one provider fits its free capacity and its max_unit;
-  - with isolate, no two suffixed groups are on one provider;
+  - of groups that must be apart (isolate: all suffixed ones), no two are on one provider;
   - in each same_subtree set, one chosen provider is an ancestor of (or is) all the others;
+  - a group with an affinity is below one of the providers chosen for the groups that it is to be near;
   - each alternative of traits that the spanning group requires is met by one of its providers.
 
 The naive search tries the product of all choices and throws most of it away: eight groups over eight
 equal children are 8^8 products of which 8! stand, and one group more makes it 8^9 for nothing. Here
 
   1. an anchor that cannot succeed by counting is refused at once: too little of a class in all, or (by
-     bipartite matching) too few different providers for isolate;
+     bipartite matching) too few different providers for groups that must be apart;
   2. slots are taken most constrained first, and a choice that breaks a rule is cut off where it is made;
   3. a dead end is remembered up to the exchange of equivalent providers (same choices, same free
      amounts, same place in the tree), so that equal siblings do not multiply the failures;
@@ -22,13 +23,14 @@ equal children are 8^8 products of which 8! stand, and one group more makes it 8
      anchors that are left are given up.
 """
 
-from collections.abc import Iterator
-from typing import Final, Protocol
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
 from berth.model.ids import ClassId, Row
-from berth.model.scheduling import UNSUFFIXED, CandidatesRequest
+from berth.model.placement import NUMA_ROOT
+from berth.model.scheduling import CandidatesRequest
 from berth.search.slots import Slot
 from berth.view import Mask, ProviderRecord, View
 
@@ -181,20 +183,26 @@ class _Search:
         self._slots = slots
         self._choices = choices
         self._effort = effort
-        self._isolate = request.isolate
         # Callers older than nested providers understand no two providers of one tree.
         self._one_per_tree = not request.nested and view.nested_count > 0
-        self._suffixed = [slot.group.suffix != UNSUFFIXED for slot in slots]
+        self._apart_sets = _slots_in(request.apart, slots)
+        self._apart_of = [
+            [number for number, members in enumerate(self._apart_sets) if slot in members]
+            for slot in range(len(slots))
+        ]
         # Most constrained first. The sort is stable, so the order is the same every time.
         self._order = sorted(range(len(slots)), key=lambda slot: len(choices[slot]))
         self._chosen: list[ProviderRecord | None] = [None] * len(slots)
-        self._taken: set[Row] = set()
+        self._taken: list[set[Row]] = [set() for _ in self._apart_sets]
         self._contended = contended_classes(slots)
         self._left: dict[_Key, int] = {}
         self._patience = self._allowance = effort.allowance()
-        self._subtree_sets = [
-            [index for index, slot in enumerate(slots) if slot.group.suffix in suffixes]
-            for suffixes in request.same_subtrees
+        self._subtree_sets = _slots_in(request.same_subtrees, slots)
+        self._near = [
+            _Near(index, near, affinity.or_outside)
+            for affinity in request.affinities
+            for own, near in [_slots_in((frozenset((affinity.suffix,)), affinity.near), slots)]
+            for index in own
         ]
         self._spanning = [index for index, slot in enumerate(slots) if slot.spans]
         self._required = slots[self._spanning[0]].group.required if self._spanning else ()
@@ -210,7 +218,7 @@ class _Search:
             not all(self._choices)
             or self._lacks_amounts()
             or self._lacks_traits()
-            or (self._isolate and self._lacks_providers())
+            or not all(map(self._has_providers, self._apart_sets))
         )
 
     def _lacks_amounts(self) -> bool:
@@ -236,8 +244,8 @@ class _Search:
         traits = {name for i in self._spanning for record in self._choices[i] for name in record.traits}
         return not all(traits.intersection(alternatives) for alternatives in self._required)
 
-    def _lacks_providers(self) -> bool:
-        """Whether the suffixed groups cannot all be on different providers (Kuhn's matching)."""
+    def _has_providers(self, slots: list[int]) -> bool:
+        """Whether these slots could all be on different providers (Kuhn's matching)."""
         host: dict[Row, int] = {}
 
         def find_place(slot: int, visited: set[Row]) -> bool:
@@ -251,7 +259,7 @@ class _Search:
                         return True
             return False
 
-        return not all(find_place(slot, set()) for slot, own in enumerate(self._suffixed) if own)
+        return all(find_place(slot, set()) for slot in slots)
 
     # -- searching ------------------------------------------------------------------------------
 
@@ -296,17 +304,17 @@ class _Search:
 
     def _assign(self, slot: int, record: ProviderRecord) -> bool:
         """Give the slot this provider, unless that breaks a rule already."""
-        isolated = self._isolate and self._suffixed[slot]
-        if isolated and record.row in self._taken:
+        apart_of = self._apart_of[slot]
+        if apart_of and any(record.row in self._taken[number] for number in apart_of):
             return False
         if self._one_per_tree and self._tree_is_taken(record):
             return False
         if self._contended and not self._reserve(slot, record):
             return False
         self._chosen[slot] = record
-        if isolated:
-            self._taken.add(record.row)
-        kept = self._keeps_subtrees(slot) and self._keeps_traits(slot)
+        for number in apart_of:
+            self._taken[number].add(record.row)
+        kept = self._keeps_subtrees(slot) and self._keeps_affinities(slot) and self._keeps_traits(slot)
         if kept and self._rule.keeps(slot, record, self._chosen):
             return True
         self._unassign(slot, record)
@@ -319,8 +327,8 @@ class _Search:
 
     def _unassign(self, slot: int, record: ProviderRecord) -> None:
         self._chosen[slot] = None
-        if self._isolate and self._suffixed[slot]:
-            self._taken.discard(record.row)
+        for number in self._apart_of[slot]:
+            self._taken[number].discard(record.row)
         if self._contended:
             for class_id, amount in self._slots[slot].amounts:
                 if class_id in self._contended:
@@ -346,6 +354,17 @@ class _Search:
             if slot in members:
                 chosen = [record for i in members if (record := self._chosen[i]) is not None]
                 if len(chosen) == len(members) and not _has_ancestor_of_all(chosen):
+                    return False
+        return True
+
+    def _keeps_affinities(self, slot: int) -> bool:
+        """Whether each affinity that this slot has a part in is kept, or may still be."""
+        for near in self._near:
+            record = self._chosen[near.slot]
+            if record is not None and (slot == near.slot or slot in near.of):
+                of = [self._chosen[index] for index in near.of]
+                may_be = None in of or any(_is_below(record, other) for other in of)
+                if not may_be and not (near.or_outside and not _is_in_cell(record)):
                     return False
         return True
 
@@ -378,14 +397,17 @@ class _Search:
 
     def _is_positional(self, slot: int) -> bool:
         """Whether it matters later which provider this very slot is on, not only what it takes there."""
-        return bool(self._required and self._slots[slot].spans) or any(
-            slot in members for members in self._subtree_sets
+        return (
+            bool(self._required and self._slots[slot].spans)
+            or any(slot in members for members in self._subtree_sets)
+            or any(slot == near.slot or slot in near.of for near in self._near)
         )
 
     def _state_of(self, row: Row, slots: list[int]) -> tuple[object, ...]:
         left = tuple(self._left.get((row, class_id)) for class_id in self._contended)
         positional = tuple(sorted(slot for slot in slots if slot >= 0))
-        return self._kind_of(row), left, row in self._taken, positional
+        taken = tuple(row in rows for rows in self._taken)
+        return self._kind_of(row), left, taken, positional
 
     def _kind_of(self, row: Row) -> object:
         """What makes a provider exchangeable with another of the same kind."""
@@ -404,9 +426,10 @@ class _Search:
         )
         asked = {name for alternatives in self._required for name in alternatives}
         traits = tuple(name for name in record.traits if name in asked)
-        # In a same_subtree set the place in the tree matters: only leaves below one parent are alike.
+        # Where one must stand below another, the place in the tree matters: only leaves below one parent are
+        # alike.
         place: object = None
-        if self._subtree_sets:
+        if self._subtree_sets or self._near:
             parent = record.parent.row if record.parent is not None else None
             place = (parent, record.row if record.children else None)
         tree = record.root.row if self._one_per_tree else None
@@ -423,6 +446,34 @@ def contended_classes(slots: list[Slot]) -> tuple[ClassId, ...]:
                 contended[class_id] = None
             seen.add(class_id)
     return tuple(contended)
+
+
+class _Near(NamedTuple):
+    """An affinity, with slots in place of suffixes."""
+
+    slot: int
+    of: list[int]
+    or_outside: bool
+
+
+def _slots_in(sets: Iterable[frozenset[str]], slots: list[Slot]) -> list[list[int]]:
+    """The slots of each set of suffixes."""
+    return [[i for i, slot in enumerate(slots) if slot.group.suffix in suffixes] for suffixes in sets]
+
+
+def _is_below(record: ProviderRecord, other: ProviderRecord | None) -> bool:
+    """Whether a provider is the other, or stands below it."""
+    at: ProviderRecord | None = record
+    while at is not None and at is not other:
+        at = at.parent
+    return at is not None
+
+
+def _is_in_cell(record: ProviderRecord) -> bool:
+    at: ProviderRecord | None = record
+    while at is not None and NUMA_ROOT not in at.traits:
+        at = at.parent
+    return at is not None
 
 
 def _free(record: ProviderRecord, class_id: ClassId) -> int:

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from berth.model.ids import ClassId
-from berth.model.placement import Amounts
+from berth.model.placement import NUMA_ROOT, Amounts
 from berth.model.scheduling import CandidatesRequest
 from berth.search.assignments import Assignment, Effort, assignments_at, contended_classes
 from berth.search.slots import Slot
@@ -117,11 +117,14 @@ class AlikeTrees:
         self._effort = effort
         self._patterns = patterns
         self._contended = contended_classes(slots)
-        # What is the same for a slot wherever a row is: whether it could serve, and which of the traits it
-        # has that the spanning group may find on any of its providers. Eight such facts make a byte.
+        # What is the same for a slot wherever a row is: whether it could serve, which of the traits it has
+        # that the spanning group may find on any of its providers, and whether it is a NUMA cell. Eight such
+        # facts make a byte.
         spanning = next((slot for slot in slots if slot.spans), None)
         traits = {name for names in (spanning.group.required if spanning else ()) for name in names}
         masks = [slot.own for slot in slots]
+        if any(affinity.or_outside for affinity in request.affinities):
+            traits.add(NUMA_ROOT)
         masks += [view.rows_with_trait(name).mask(view.row_end) for name in sorted(traits)]
         self._facts = [octet.tobytes() for octet in np.packbits(np.stack(masks), axis=0)]
         self._kinds: dict[object, _Kind] = {}

@@ -95,26 +95,29 @@ def anchors_of(view: View, request: CandidatesRequest, slots: list[Slot]) -> Mas
     if forbidden is not None:
         mask &= ~forbidden
     if len(slots) > 1:
-        if request.isolate:
-            _drop_anchors_with_too_few_providers(view, slots, mask)
+        for suffixes in request.apart:
+            _drop_anchors_with_too_few_providers(view, slots, suffixes, mask)
         if not any(slot.sharing for slot in slots):
             _drop_anchors_with_too_little(view, slots, mask)
     return mask
 
 
-def _drop_anchors_with_too_few_providers(view: View, slots: list[Slot], mask: Mask) -> None:
-    """Drop roots that have fewer providers to isolate on, in their tree and shared with it, than groups."""
-    suffixed = [slot for slot in slots if slot.group.suffix != UNSUFFIXED]
-    if not suffixed:
+def _drop_anchors_with_too_few_providers(
+    view: View, slots: list[Slot], suffixes: frozenset[str], mask: Mask
+) -> None:
+    """Drop roots that have fewer providers for groups that must be apart, in their tree and shared with it,
+    than there are groups."""
+    apart = [slot for slot in slots if slot.group.suffix in suffixes]
+    if not apart:
         return
-    usable = np.logical_or.reduce([slot.own for slot in suffixed])
-    sharing = {row: served for slot in suffixed for row, served in slot.sharing.items()}
-    view.steps.take((1 + len(suffixed) + len(sharing)) * (1 + view.row_end // 1000))
+    usable = np.logical_or.reduce([slot.own for slot in apart])
+    sharing = {row: served for slot in apart for row, served in slot.sharing.items()}
+    view.steps.take((1 + len(apart) + len(sharing)) * (1 + view.row_end // 1000))
     counts = np.bincount(view.root_rows[usable], minlength=view.row_end)
     for served in sharing.values():
         # One that stands in the tree itself is counted twice: there may be fewer, never more.
         counts += served
-    mask &= counts >= len(suffixed)
+    mask &= counts >= len(apart)
 
 
 def _drop_anchors_with_too_little(view: View, slots: list[Slot], mask: Mask) -> None:

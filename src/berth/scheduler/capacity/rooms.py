@@ -15,6 +15,7 @@ are alike are counted once. What may be spent is bounded: trees beyond that coun
 """
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from itertools import islice
 from math import gcd
@@ -24,7 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from berth.model.ids import ClassId, Row
-from berth.model.scheduling import UNSUFFIXED, CandidatesRequest
+from berth.model.placement import NUMA_ROOT
+from berth.model.scheduling import CandidatesRequest
 from berth.search.assignments import Assignment, Effort, assignments_at, contended_classes
 from berth.search.providers import any_of
 from berth.search.slots import Slot
@@ -167,11 +169,17 @@ def _may_be_tied(view: View, ask: CandidatesRequest, slot: Slot, contended: tupl
     """Whether what a slot takes may matter to another slot. If not, it can be counted by itself."""
     return (
         any(class_id in contended for class_id, _ in slot.amounts)
-        or (ask.isolate and slot.group.suffix != UNSUFFIXED)
-        or any(slot.group.suffix in suffixes for suffixes in ask.same_subtrees)
+        or any(slot.group.suffix in suffixes for suffixes in _tied_suffixes(ask))
         or (slot.spans and bool(slot.group.required))
         or (not ask.nested and view.nested_count > 0)
     )
+
+
+def _tied_suffixes(ask: CandidatesRequest) -> Iterator[frozenset[str]]:
+    """Sets of groups of which it matters to one where the others are."""
+    yield from ask.apart
+    yield from ask.same_subtrees
+    yield from (affinity.near | {affinity.suffix} for affinity in ask.affinities)
 
 
 def _parts(view: View, slot: Slot, shared_rows: AbstractSet[Row]) -> Counts:
@@ -203,11 +211,9 @@ def _find_tied(
     """The hosts with room where slots may get in each other's way."""
     if len(slots) == 1 and not slots[0].spans:
         return np.zeros(view.row_end, np.bool_)
-    suffixed = sum(slot.group.suffix != UNSUFFIXED for slot in slots)
     if (
         contended_classes(slots)
-        or (ask.isolate and suffixed > 1)
-        or any(len(suffixes) > 1 for suffixes in ask.same_subtrees)
+        or any(len(suffixes) > 1 for suffixes in _tied_suffixes(ask))
         or (not ask.nested and view.nested_count)
     ):
         return each > 0
@@ -272,17 +278,17 @@ class TreeCounts:
         most = COUNT_MAX
         for class_id, amount in asked.items():
             most = min(most, sum(_free(record, class_id) for record in tree) // amount)
-        if self._ask.isolate:
-            most = min(most, self._most_apart(tree, most))
+        for suffixes in self._ask.apart:
+            most = self._most_apart(tree, suffixes, most)
         return most
 
-    def _most_apart(self, tree: tuple[ProviderRecord, ...], most: int) -> int:
-        """The same where no two suffixed groups of one member share a provider: one that has room for so many
+    def _most_apart(self, tree: tuple[ProviderRecord, ...], suffixes: frozenset[str], most: int) -> int:
+        """The same where no two of these groups of one member share a provider: one that has room for so many
         parts serves that many members, each once."""
-        suffixed = [slot for slot in self._slots if slot.group.suffix != UNSUFFIXED]
+        apart = [slot for slot in self._slots if slot.group.suffix in suffixes]
         # A group is counted by its first class. Groups of one class take from the same, others do not.
         least: dict[ClassId, int] = {}
-        for slot in suffixed:
+        for slot in apart:
             if not slot.amounts:
                 return most
             class_id, amount = slot.amounts[0]
@@ -290,7 +296,7 @@ class TreeCounts:
         parts = [sum(_free(record, id) // amount for id, amount in least.items()) for record in tree]
 
         def is_too_many(count: int) -> bool:
-            return sum(min(part, count) for part in parts) < count * len(suffixed)
+            return sum(min(part, count) for part in parts) < count * len(apart)
 
         return bisect_left(range(1, most + 1), True, key=is_too_many)
 
@@ -336,6 +342,8 @@ def _facts(view: View, slots: list[Slot]) -> NDArray[np.int64]:
         facts.append(np.zeros(view.row_end, np.int64))
         facts[-1][rows] = [view.record(row).inventories[class_id].max_unit for row in rows.tolist()]
     required = {name for slot in slots if slot.spans for names in slot.group.required for name in names}
+    # Where a device is near a NUMA cell, or in none, it matters which providers are cells.
+    required.add(NUMA_ROOT)
     facts += [view.rows_with_trait(name).mask(view.row_end).astype(np.int64) for name in sorted(required)]
     return np.stack(facts, axis=1)
 
