@@ -202,7 +202,11 @@ def _honouring_revocations(authenticator: Authenticator, engine: Engine) -> Auth
 
 def _scheduler(settings: Settings) -> SchedulerOptions:
     return scheduler_options(
-        settings.scheduler_filters, settings.scheduler_weighers, settings.scheduler_subset_size
+        settings.scheduler_filters,
+        settings.scheduler_weighers,
+        settings.scheduler_subset_size,
+        pci_aliases=settings.pci_aliases,
+        device_profiles=settings.device_profiles,
     )
 
 

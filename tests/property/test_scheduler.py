@@ -325,8 +325,9 @@ def check_result(
     view: View, request: ScheduleRequest, options: SchedulerOptions, found: Plan | Rejection, note: str
 ) -> None:
     """No constraint removes the host that was chosen; where none could be, they remove all of them."""
-    results = narrow_down(view, request, options)
-    assert not isinstance(results, Rejection)
+    narrowed = narrow_down(view, request, options)
+    assert not isinstance(narrowed, Rejection)
+    results = narrowed.results
     for before, after in itertools.pairwise(results):
         assert not (after.left & ~before.left).any(), f"{note}: {after.constraint} brings a host back"
     if isinstance(found, Plan):

@@ -150,7 +150,7 @@ def _make_requests(context: Context, servers: dict[str, Server]) -> list[Schedul
     requests = []
     asks: dict[bytes, FlavorAsk] = {}
     for (_, kind), some in sorted(alike.items(), key=lambda entry: entry[1][0].group is None):
-        needed = asks.get(kind) or needed_by(some[0])
+        needed = asks.get(kind) or needed_by(some[0], context.scheduler.devices)
         if isinstance(needed, Rejection):
             return needed
         asks[kind] = needed

@@ -37,6 +37,9 @@ MIGRATION: Final = "MIGRATION"
 
 SHARES_VIA_AGGREGATE: Final = "MISC_SHARES_VIA_AGGREGATE"
 NUMA_ROOT: Final = "HW_NUMA_ROOT"
+HYPERTHREADING: Final = "HW_CPU_HYPERTHREADING"
+DEDICATED: Final = "PCPU"
+"""The resource class of dedicated cpus."""
 """The trait of a provider whose resources the trees of its aggregates may use."""
 
 CLASSES_OF_HOSTS: Final = ("VCPU", "PCPU")

@@ -111,9 +111,10 @@ class Hints(msgspec.Struct, frozen=True, kw_only=True):
 class ScheduleRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Place members, each with the same resources: all of them if they fit, ``at_least`` that many, or none.
 
-    ``ask`` is what each of them needs, at one host. ``zone`` and ``cell`` name an aggregate of that kind
-    (ANY_CELL: any of them); ``metadata`` is what an aggregate of the host must say; ``image`` are the
-    properties of the image that are known to filters, by name.
+    ``ask`` is what each of them needs, at one host; ``otherwise`` is what will do, in order, for a member
+    that no host has that for. ``zone`` and ``cell`` name an aggregate of that kind (ANY_CELL: any of them);
+    ``metadata`` is what an aggregate of the host must say; ``image`` are the properties of the image that are
+    known to filters, by name.
 
     Members are new, unless ``generation`` names the one that the caller last saw. ``uses`` are sharing
     providers on which a member holds something: they are preferred.
@@ -135,6 +136,15 @@ class ScheduleRequest(msgspec.Struct, frozen=True, kw_only=True):
     generation: Generation = None
     uses: frozenset[ProviderId] = frozenset()
     made_by: str = ""
+    otherwise: tuple[CandidatesRequest, ...] = ()
+
+    def each_ask(self) -> "tuple[ScheduleRequest, ...]":
+        """The requests for one thing each, in the order in which they are tried."""
+        if not self.otherwise:
+            return (self,)
+        return tuple(
+            msgspec.structs.replace(self, ask=ask, otherwise=()) for ask in (self.ask, *self.otherwise)
+        )
 
     def claim(self, member: ConsumerId, wanted: tuple[Wanted, ...], generation: Generation) -> Claim:
         """The claim of a member for ``wanted``."""

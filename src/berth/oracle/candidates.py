@@ -138,7 +138,9 @@ def _is_near(facts: "_Facts", affinity: Affinity, ways: tuple[_Way, ...]) -> boo
     """Whether the group's provider stands below one of those it is to be near, or, if that will do, below no
     NUMA cell."""
     cells = {id for way in ways if way.suffix in affinity.near for id in way.providers}
-    for lineage in (facts.lineage(id) for way in ways if way.suffix == affinity.suffix for id in way.providers):
+    for lineage in (
+        facts.lineage(id) for way in ways if way.suffix == affinity.suffix for id in way.providers
+    ):
         is_loose = affinity.or_outside and not any(NUMA_ROOT in facts.traits(id) for id in lineage)
         if not is_loose and cells.isdisjoint(lineage):
             return False

@@ -198,6 +198,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     scheduler_subset_size: Annotated[
         int, About("number of best hosts among which one is chosen at random", 1, 10_000)
     ] = 1
+    pci_aliases: Annotated[
+        tuple[str, ...],
+        About(
+            "devices that flavors ask for with pci_passthrough:alias, each a JSON object as in nova.conf: "
+            "name, vendor_id and product_id or resource_class, traits, numa_policy"
+        ),
+    ] = ()
+    device_profiles: Annotated[
+        tuple[str, ...],
+        About(
+            "device profiles that flavors name with accel:device_profile, each a JSON object: name, and "
+            "groups of resources:CLASS and trait:TRAIT"
+        ),
+    ] = ()
 
     # -- servers --
     cells: Annotated[

@@ -61,7 +61,7 @@ def propose(
     )
     if refused is not None:
         return refused
-    needed = ask_resources(first)
+    needed = ask_resources(first, context.scheduler.devices)
     if isinstance(needed, Rejection):
         return needed
     request = make_request(

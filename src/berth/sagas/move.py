@@ -94,6 +94,7 @@ def propose_move(
     request = ask_place(
         view,
         after,
+        context.scheduler.devices,
         others,
         host=host,
         cell=place.cell or ANY_CELL,

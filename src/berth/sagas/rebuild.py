@@ -16,6 +16,7 @@ from berth.model.servers import Image, Server
 from berth.sagas.proposals import Context, find_startable, propose_in_place
 from berth.sagas.requests import flavor_sizes, make_request
 from berth.sagas.saga import AS_BEFORE, Outcome, Saga, Step, states
+from berth.scheduler.devices import DeviceCatalog
 from berth.scheduler.flavors import FlavorAsk, read_flavor
 from berth.scheduler.plugins import name_of
 from berth.scheduler.spec_table import keep_properties
@@ -49,9 +50,13 @@ def propose(
     server = find_startable(view, id, SAGA)
     if isinstance(server, Rejection):
         return server
-    needed = read_flavor(flavor_sizes(server.flavor), image.properties)
+    devices = context.scheduler.devices
+    needed = read_flavor(flavor_sizes(server.flavor), image.properties, devices=devices)
     if isinstance(needed, SpecInvalid):
         return needed
+    other = _find_other_guest(server, image, needed, devices)
+    if other is not None:
+        return other
     properties = keep_properties(image.properties)
     if isinstance(properties, SpecInvalid):
         return properties
@@ -63,6 +68,27 @@ def propose(
     if unfit is not None:
         return unfit
     return propose_in_place(view, now_s, context, id, SAGA, after)
+
+
+def _find_other_guest(
+    server: Server, image: Image, needed: FlavorAsk, devices: DeviceCatalog
+) -> SpecInvalid | None:
+    """What the image says of its guest that the server, which stays where it is, has not got."""
+    before = read_flavor(flavor_sizes(server.flavor), server.image_properties, devices=devices)
+    if isinstance(before, SpecInvalid) or _list_amounts(before) == _list_amounts(needed):
+        return None
+    names = sorted({*server.image_properties, *image.properties})
+    for name in names:
+        had, has = server.image_properties.get(name), image.properties.get(name)
+        if name.startswith("hw_") and had != has:
+            kept = "left out" if had is None else had
+            accepted = f"{kept}: the server keeps what it was created with, and a resize can change that"
+            return SpecInvalid(name, has or "not given", accepted)
+    return None
+
+
+def _list_amounts(needed: FlavorAsk) -> list[tuple[str, tuple[tuple[str, int], ...]]]:
+    return [(group.suffix, group.resources) for group in needed.ask.groups]
 
 
 def _find_unfit(view: View, context: Context, server: Server, needed: FlavorAsk) -> HostUnfitForImage | None:

@@ -21,6 +21,7 @@ from berth.model.scheduling import (
 from berth.model.servers import Flavor, Held, Need, NeedGroup, Server, ServerHints
 from berth.sagas.conflicts import overlap, plus
 from berth.sagas.hosts import place_of
+from berth.scheduler.devices import DeviceCatalog
 from berth.scheduler.flavors import FlavorAsk, FlavorSize, read_flavor
 from berth.view import View
 
@@ -79,17 +80,21 @@ def ask_needs(needs: tuple[Need, ...], ask: CandidatesRequest | None = None) -> 
     )
 
 
-def ask_resources(server: Server, kept: tuple[Need, ...] = ()) -> FlavorAsk | SpecInvalid:
+def ask_resources(
+    server: Server, devices: DeviceCatalog, kept: tuple[Need, ...] = ()
+) -> FlavorAsk | SpecInvalid:
     """What a server needs, all together; ``kept``: what others have added."""
-    flavor_ask = read_flavor(flavor_sizes(server.flavor), server.image_properties)
+    flavor_ask = read_flavor(flavor_sizes(server.flavor), server.image_properties, devices=devices)
     if isinstance(flavor_ask, SpecInvalid) or not (server.needs or kept):
         return flavor_ask
-    return msgspec.structs.replace(flavor_ask, ask=ask_needs((*server.needs, *kept), flavor_ask.ask))
+    needs = (*server.needs, *kept)
+    return flavor_ask.map_asks(lambda ask: ask_needs(needs, ask))
 
 
 def ask_place(
     view: View,
     server: Server,
+    devices: DeviceCatalog,
     others: tuple[Need, ...] = (),
     *,
     host: str | None = None,
@@ -101,7 +106,7 @@ def ask_place(
 ) -> ScheduleRequest | SpecInvalid:
     """The request for another place of a server that is there. ``host``: the only one considered, and then
     there are no alternates. ``others``: what other clients have added."""
-    needed = ask_resources(server, others)
+    needed = ask_resources(server, devices, others)
     if isinstance(needed, SpecInvalid):
         return needed
     return make_request(
@@ -152,6 +157,7 @@ def make_request(
         alternates=alternates,
         generation=generation,
         uses=uses,
+        otherwise=needed.otherwise,
     )
 
 

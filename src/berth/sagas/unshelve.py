@@ -77,7 +77,13 @@ def propose(
     if not isinstance(zone, msgspec.UnsetType):
         server = msgspec.structs.replace(server, zone=zone)
     request = ask_place(
-        view, server, others, host=host, alternates=context.alternates, generation=holdings.generation
+        view,
+        server,
+        context.scheduler.devices,
+        others,
+        host=host,
+        alternates=context.alternates,
+        generation=holdings.generation,
     )
     if isinstance(request, Rejection):
         return request

@@ -13,8 +13,8 @@ import numpy as np
 
 from berth.model.ids import ProviderId
 from berth.model.placement import Amounts, Wanted
-from berth.model.rejections import Rejection
-from berth.model.scheduling import CandidatesRequest, Constraints, HostCandidate
+from berth.model.rejections import Rejection, ResourceClassNotFound
+from berth.model.scheduling import CandidatesRequest, Constraints, HostCandidate, ScheduleRequest
 from berth.scheduler.hosts import drop_pools
 from berth.search.assignments import (
     FRUITLESS_LEAST,
@@ -26,7 +26,7 @@ from berth.search.assignments import (
 )
 from berth.search.patterns import Patterns
 from berth.search.providers import find_unknown_traits
-from berth.search.slots import Slot, anchors_of, slots_of
+from berth.search.slots import Slot, anchors_of, slots_of, split_at
 from berth.view import Mask, ProviderRecord, View
 
 _RESULTS_MAX: Final = 2_000
@@ -36,6 +36,33 @@ _STEPS_PER_MEMBER: Final = 500
 """What each member that is placed adds to that, so that a large batch is not given up for its size: with 64
 parts on 8 children it takes about 300 to find a candidate. A thousand members add a few times what a plan
 begins with: the whole stays bounded."""
+
+
+def asks_in(view: View, request: ScheduleRequest) -> tuple[ScheduleRequest, ...] | Rejection:
+    """The requests for one thing each, in the order in which they are tried. Those that name something that
+    does not exist are left out, unless all do; and those that cannot find more than the one before: where no
+    provider is nested, nothing can be split."""
+    first, *others = request.each_ask()
+    others = [other for other in others if view.nested_count or not other.ask.split]
+    wrong = [find_unknown_names(view, one.ask) for one in (first, *others)]
+    known = tuple(one for one, why in zip((first, *others), wrong, strict=True) if why is None)
+    return known or next(why for why in wrong if why is not None)
+
+
+def find_unknown_names(view: View, ask: CandidatesRequest) -> Rejection | None:
+    """The first resource class or trait of a request that does not exist."""
+    required = tuple((name,) for name in ask.root_required)
+    unknown = find_unknown_traits(view, Constraints(required=required, forbidden=ask.root_forbidden))
+    if unknown is not None:
+        return unknown
+    for group in ask.groups:
+        unknown = find_unknown_traits(view, group)
+        if unknown is not None:
+            return unknown
+        for name, _ in group.resources:
+            if view.classes.id_of(name) is None:
+                return ResourceClassNotFound(name)
+    return None
 
 
 class HostCandidates:
@@ -62,6 +89,7 @@ class HostCandidates:
             slot.first = first
         self._effort = effort
         self._is_single = len(slots) == 1 and not slots[0].spans and not slots[0].sharing
+        self._splits = any(slot.splits for slot in slots)
         self._patterns = Patterns(slots)
         self.hosts: Mask = drop_pools(view, anchors_of(view, ask, slots))
         if not any(amounts for slot in slots for amounts in slot.amounts):
@@ -117,11 +145,16 @@ class HostCandidates:
     def _search_at(self, host: ProviderRecord) -> Iterator[HostCandidate]:
         view, effort = self._view, self._effort
         found, given_up, allowance = False, effort.gave_up, effort.allowance()
-        assignments = assignments_at(view, self._ask, self._slots, host, effort)
+        slots = split_at(self._slots, host) if self._splits else self._slots
+        if slots is None:
+            self.hosts[host.row] = False
+            return
+        patterns = Patterns(slots) if self._splits else self._patterns
+        assignments = assignments_at(view, self._ask, slots, host, effort)
         if self._is_there:
             assignments = chain(assignments, self._search_sharing(host))
-        for candidate in self._patterns.candidates(assignments):
-            view.steps.take(5 * len(self._slots))
+        for candidate in patterns.candidates(assignments):
+            view.steps.take(5 * len(slots))
             held = candidate.allocations
             on_hosts = view.hosts_held(tuple((record.id, amounts) for record, amounts in held))
             if self._is_there or on_hosts == [host]:
@@ -165,7 +198,7 @@ class HostCandidates:
     def _look_again(self, record: ProviderRecord) -> None:
         row = record.row
         for slot in self._slots:
-            if slot.own[row] and not _has_room(record, slot.amounts):
+            if not slot.splits and slot.own[row] and not _has_room(record, slot.amounts):
                 slot.own[row] = False
                 slot.own_bytes = slot.own_bytes[:row] + b"\0" + slot.own_bytes[row + 1 :]
                 if not any(slot.own[other.row] for other in record.tree()):

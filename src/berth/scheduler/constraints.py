@@ -14,8 +14,8 @@ from berth.model.ids import ClassId
 from berth.model.placement import SHARES_VIA_AGGREGATE
 from berth.model.rejections import ConstraintStep, PoolShortage, Rejection
 from berth.model.scheduling import UNSUFFIXED, AnyOf, CandidatesRequest, RequestGroup, ScheduleRequest
-from berth.scheduler.candidates import HostCandidates
-from berth.scheduler.hosts import drop_pools, find_host
+from berth.scheduler.candidates import HostCandidates, asks_in
+from berth.scheduler.hosts import drop_pools, find_host, sum_amounts
 from berth.scheduler.plugins import SchedulerOptions, name_of
 from berth.search.providers import (
     in_all_aggregates,
@@ -26,6 +26,7 @@ from berth.search.providers import (
     with_any_trait,
     with_room,
 )
+from berth.search.slots import roots_with_sum
 from berth.view import Mask, ProviderRecord, View
 
 TOGETHER_MAX: Final = 1_000
@@ -65,10 +66,46 @@ def all_hosts(view: View) -> Mask:
     return drop_pools(view, mask)
 
 
-def narrow_down(
+class Narrowed(NamedTuple):
+    """The constraints of a request for one thing, in order. The first result, ``hosts``, has all hosts."""
+
+    request: ScheduleRequest
+    results: list[ConstraintResult]
+
+    @property
+    def left(self) -> list[int]:
+        """How many hosts each constraint leaves, the last first: more means that less is missing."""
+        return [int(np.count_nonzero(result.left)) for result in reversed(self.results)]
+
+
+def narrow_down(view: View, request: ScheduleRequest, options: SchedulerOptions) -> Narrowed | Rejection:
+    """What each constraint leaves. Of several things asked for, the one that hosts come closest to counts; of
+    equally close ones the last, unless it asks for more than the first."""
+    closest: Narrowed | None = None
+    asked = asks_in(view, request)
+    if isinstance(asked, Rejection):
+        return asked
+    for one in asked:
+        results = _narrow_down(view, one, options)
+        if isinstance(results, Rejection):
+            return results
+        narrowed = Narrowed(one, results)
+        is_last = closest is not None and narrowed.left == closest.left
+        is_closer = closest is None or narrowed.left > closest.left
+        if is_closer or (is_last and not _asks_for_more(view, one, request)):
+            closest = narrowed
+    assert closest is not None, "something is asked for"
+    return closest
+
+
+def _asks_for_more(view: View, one: ScheduleRequest, first: ScheduleRequest) -> bool:
+    amounts, of_first = sum_amounts(view, one.ask), sum_amounts(view, first.ask)
+    return any(amount > of_first.get(class_id, 0) for class_id, amount in amounts.items())
+
+
+def _narrow_down(
     view: View, request: ScheduleRequest, options: SchedulerOptions
 ) -> list[ConstraintResult] | Rejection:
-    """The constraints in order. The first entry, ``hosts``, has all hosts."""
     candidates = HostCandidates.of(view, request.ask)
     if isinstance(candidates, Rejection):
         return candidates
@@ -122,7 +159,7 @@ def _constraints(view: View, request: ScheduleRequest, options: SchedulerOptions
         yield _Constraint("forced_host", f"the host {forced}", forced_host(view, forced))
     yield from _root_traits(view, request.ask)
     for group in request.ask.groups:
-        yield from _group(view, group)
+        yield from _group(view, group, request.ask.split)
 
 
 def forced_host(view: View, name: str) -> Mask:
@@ -143,9 +180,10 @@ def _root_traits(view: View, ask: CandidatesRequest) -> Iterator[_Constraint]:
         yield _Constraint("root_forbidden", f"the host itself has not {_or(ask.root_forbidden)}", ~have_not)
 
 
-def _group(view: View, group: RequestGroup) -> Iterator[_Constraint]:
+def _group(view: View, group: RequestGroup, split: frozenset[str]) -> Iterator[_Constraint]:
     """What one group of a request asks for. ``usable`` are the rows that can still serve it; where a group
-    may span providers, traits that it requires may lie on any of them, and classes need not share one."""
+    may span providers, traits that it requires may lie on any of them, and classes need not share one. Those
+    in ``split`` may come from several."""
     spans = group.suffix == UNSUFFIXED and bool(
         view.nested_count or view.rows_with_trait(SHARES_VIA_AGGREGATE)
     )
@@ -184,6 +222,11 @@ def _group(view: View, group: RequestGroup) -> Iterator[_Constraint]:
     for name, amount in group.resources:
         class_id = view.classes.id_of(name)
         assert class_id is not None, "names were looked up before"
+        if spans and name in split:
+            asked = f"{amount} {name} free on all providers of a host together"
+            passing = roots_with_sum(view, class_id, amount, usable)
+            yield _Constraint(f"resources:{name}", asked, passing)
+            continue
         short = _find_short(view, usable, class_id, amount)
         having = usable & with_room(view, class_id, amount)
         if not spans:

@@ -16,32 +16,54 @@ line to its log and leave it out.
 
 An image's ``trait:NAME = required`` joins the unsuffixed group; what else it says of its host is for filters.
 
+NUMA cells, dedicated cpus and pages (topology.py) and devices by name (devices.py) are groups of the same
+request (docs/decisions/024):
+
+* ``_numa0``, ``_numa1``: cpus and memory of each guest cell, all from one provider, each from another. A
+  guest that asks for no cells is one, which may in the end be split: ``otherwise`` says so.
+* ``_pci0``, ``_pci1``: one device each, near a guest cell as its policy wants it.
+* ``_accel0``, ``_accel1``: the groups of a device profile.
+
 All other keys are judged where something new is asked for (``check_flavor``). A server that is there already
 keeps its flavor, and can be moved although the flavor has a key that would be refused today.
 """
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
 
 import msgspec
 
-from berth.model.placement import AMOUNT_MAX, SHARES_VIA_AGGREGATE
+from berth.model.placement import AMOUNT_MAX, DEDICATED, HYPERTHREADING, NUMA_ROOT, SHARES_VIA_AGGREGATE
 from berth.model.rejections import SpecInvalid
-from berth.model.scheduling import UNSUFFIXED, CandidatesRequest, RequestGroup
+from berth.model.scheduling import UNSUFFIXED, Affinity, CandidatesRequest, RequestGroup
+from berth.scheduler.devices import ALIAS_KEY, DeviceCatalog
 from berth.scheduler.spec_table import (
     DISK_KEY,
     DISK_PLACES,
     METADATA_SCOPE,
+    Fate,
+    extra_spec,
+    image_property,
     read_properties,
     suffixes_in,
     wrong_extra_spec,
     wrong_image_property,
 )
+from berth.scheduler.topology import (
+    PAGES,
+    SMALL,
+    GuestCell,
+    GuestSize,
+    GuestTopology,
+    read_pci_policy,
+    read_topology,
+)
 
 SPECS_MAX: Final = 1_000
 GROUPS_MAX: Final = 100
 _MB_PER_GB: Final = 1024
+_SHOWN_MAX: Final = 100
 
 _KEY: Final = re.compile(r"(resources|trait)([a-zA-Z0-9_-]{0,64}):(.*)", re.DOTALL)
 _NAME: Final = re.compile(r"[A-Z][A-Z0-9_]{0,254}")
@@ -51,6 +73,14 @@ _SAME_SUBTREE: Final = "same_subtree"
 _DISK: Final = "DISK_GB"
 _DISK_SUFFIX: Final = "_disk"
 """The group of a disk that is to be on the host, or in a pool."""
+_CPU: Final = "VCPU"
+_MEMORY: Final = "MEMORY_MB"
+_SIZES: Final = frozenset((_CPU, DEDICATED, _MEMORY, *PAGES.values()))
+"""What a guest cell is made of."""
+_TOPOLOGY_KEYS: Final = ("numa_nodes", "cpu_policy", "mem_page_size", "pci_numa_affinity_policy")
+NO_DEVICES: Final = DeviceCatalog()
+_THREADS_OF_A_CORE: Final = (1, 2, 4, 8)
+"""Hosts with several threads to a core give dedicated cpus in whole cores: amounts are rounded up to that."""
 
 
 class FlavorSize(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +101,13 @@ class FlavorAsk(msgspec.Struct, frozen=True):
     metadata: tuple[tuple[str, str], ...]
     image: tuple[tuple[str, str], ...] = ()
     """The properties of the image that are used or passed on, by their present names."""
+    otherwise: tuple[CandidatesRequest, ...] = ()
+
+    def map_asks(self, change: Callable[[CandidatesRequest], CandidatesRequest]) -> "FlavorAsk":
+        """The same with all that is asked for changed alike."""
+        return msgspec.structs.replace(
+            self, ask=change(self.ask), otherwise=tuple(map(change, self.otherwise))
+        )
 
 
 class _Group:
@@ -90,17 +127,112 @@ class _Group:
         )
 
 
-def check_flavor(flavor: FlavorSize, image_properties: Mapping[str, str] = {}) -> FlavorAsk | SpecInvalid:
+def check_flavor(
+    flavor: FlavorSize, image_properties: Mapping[str, str] = {}, devices: DeviceCatalog = NO_DEVICES
+) -> FlavorAsk | SpecInvalid:
     """The request of a flavor and an image, if every key of both has a meaning here and a valid value."""
-    asked = read_flavor(flavor, image_properties)
-    wrong = wrong_extra_spec(flavor.extra_specs) or wrong_image_property(image_properties)
-    return asked if isinstance(asked, SpecInvalid) or wrong is None else wrong
+    wrong = wrong_sizes(flavor) or wrong_flavor(flavor) or wrong_image_property(image_properties)
+    return read_flavor(flavor, image_properties, devices=devices) if wrong is None else wrong
+
+
+def wrong_flavor(flavor: FlavorSize) -> SpecInvalid | None:
+    """The first extra spec that is refused, whose value is not valid, or that contradicts the flavor's
+    size."""
+    wrong = wrong_extra_spec(flavor.extra_specs)
+    if wrong is not None:
+        return wrong
+    named = {
+        name: [(key, int(value)) for key, value in flavor.extra_specs.items() if _names_class(key, name)]
+        for name in (_CPU, DEDICATED)
+    }
+    shared, dedicated = (sum(amount for _, amount in named[name]) for name in (_CPU, DEDICATED))
+    if not dedicated:
+        return None
+    key, _ = named[DEDICATED][0]
+    if shared:
+        other = named[_CPU][0]
+        return SpecInvalid(
+            key, str(dedicated), f"left out beside {other[0]}={other[1]}: use one or the other"
+        )
+    needed = flavor.vcpus + (flavor.extra_specs.get("hw:emulator_threads_policy") == "isolate")
+    if dedicated != needed:
+        return SpecInvalid(key, str(dedicated), f"{needed}, for the flavor has {flavor.vcpus} vcpus")
+    return None
+
+
+def _names_class(key: str, name: str) -> bool:
+    match = _KEY.fullmatch(key)
+    return match is not None and match[1] == "resources" and match[3] == name
+
+
+def wrong_sizes(flavor: FlavorSize) -> SpecInvalid | None:
+    """What cannot be read of a flavor by itself, whatever its image and the region's devices are."""
+    groups = _read_groups(flavor, {}, root_disk=True, has_cells="")
+    return groups if isinstance(groups, SpecInvalid) else None
+
+
+def wrong_image_traits(properties: Mapping[str, str]) -> SpecInvalid | None:
+    """The first trait of an image that cannot be read."""
+    return _read_image(_Group(), properties)
 
 
 def read_flavor(
-    flavor: FlavorSize, image_properties: Mapping[str, str] = {}, root_disk: bool = True
+    flavor: FlavorSize,
+    image_properties: Mapping[str, str] = {},
+    root_disk: bool = True,
+    devices: DeviceCatalog = NO_DEVICES,
 ) -> FlavorAsk | SpecInvalid:
     """The request of a flavor and an image. ``root_disk`` False is for servers that boot from a volume."""
+    guest = _read_guest(flavor, image_properties, devices)
+    if isinstance(guest, SpecInvalid):
+        return guest
+    has_cells = "" if guest.topology is None else _name_topology(flavor.extra_specs, image_properties)
+    groups = _read_groups(flavor, image_properties, root_disk, has_cells)
+    if isinstance(groups, SpecInvalid):
+        return groups
+    clash = next((group.suffix for group in guest.groups() if group.suffix in groups), None)
+    if clash is not None:
+        return SpecInvalid(f"resources{clash}:", "given", f"of another name: the group {clash} is taken")
+    host = groups[UNSUFFIXED]
+    root_required = root_forbidden = frozenset[str]()
+    if has_cells and not any(host.resources.values()):
+        # Nothing is taken of the host itself: what it must be is asked of it alone.
+        root_required, root_forbidden = frozenset(host.required), frozenset(host.forbidden)
+        groups[UNSUFFIXED] = _Group()
+    requested = [group.request(suffix) for suffix, group in groups.items()]
+    wrong = _wrong_groups([*requested, *guest.groups()])
+    if wrong is not None:
+        return wrong
+    specs = flavor.extra_specs
+    isolates = specs.get(_GROUP_POLICY) == "isolate"
+    numbered = frozenset(group.suffix for group in requested if group.resources) - {UNSUFFIXED}
+    plain = CandidatesRequest(
+        groups=tuple(group for group in requested if group.resources),
+        isolate=isolates and guest.is_plain,
+        root_required=root_required,
+        root_forbidden=root_forbidden,
+        same_subtrees=_same_subtrees(specs, requested),
+        # Guest cells and devices have rules of their own.
+        distinct=(numbered,) if isolates and not guest.is_plain else (),
+    )
+    first, *others = dict.fromkeys(guest.asks(plain))
+    return FlavorAsk(
+        first,
+        tuple(
+            (key.removeprefix(METADATA_SCOPE), value)
+            for key, value in specs.items()
+            if key.startswith(METADATA_SCOPE)
+        ),
+        tuple(read_properties(image_properties).items()) if image_properties else (),
+        tuple(others),
+    )
+
+
+def _read_groups(
+    flavor: FlavorSize, image_properties: Mapping[str, str], root_disk: bool, has_cells: str
+) -> dict[str, _Group] | SpecInvalid:
+    """The groups that a flavor names, and its sizes; without cpus and memory where guest cells have them:
+    ``has_cells`` is then the key and value that says so."""
     for specs in (flavor.extra_specs, image_properties):
         if len(specs) > SPECS_MAX:
             return SpecInvalid("extra_specs", f"{len(specs)} of them", f"{SPECS_MAX} at most")
@@ -108,28 +240,173 @@ def read_flavor(
     for wrong in (
         _read_extra_specs(groups, flavor.extra_specs),
         _read_image(groups[UNSUFFIXED], image_properties),
-        _add_sizes(groups, flavor, root_disk),
+        _add_sizes(groups, flavor, root_disk, has_cells),
         _place_disk(groups, flavor.extra_specs.get(DISK_KEY)),
     ):
         if wrong is not None:
             return wrong
-    requested = [group.request(suffix) for suffix, group in groups.items()]
-    wrong = _wrong_groups(requested)
+    return groups
+
+
+# -- guests and devices -------------------------------------------------------------------------
+
+
+class _Guest(NamedTuple):
+    """What a guest needs beside the groups that its flavor names. ``policies`` are those of the devices."""
+
+    topology: GuestTopology | None
+    devices: tuple[RequestGroup, ...]
+    policies: tuple[str, ...]
+    profile: tuple[RequestGroup, ...]
+
+    @property
+    def is_plain(self) -> bool:
+        return self.topology is None and not self.devices and not self.profile
+
+    def groups(self) -> tuple[RequestGroup, ...]:
+        cells = () if self.topology is None else _cells(self.topology, self.topology.pages[0], 1)
+        return (*cells, *self.devices, *self.profile)
+
+    def asks(self, plain: CandidatesRequest) -> Iterator[CandidatesRequest]:
+        """What will do, in order."""
+        others = (*self.devices, *self.profile)
+        beside = msgspec.structs.replace(plain, groups=(*plain.groups, *others)) if others else plain
+        if self.topology is None:
+            yield beside
+            split = _SIZES.intersection(name for name, _ in _unsuffixed(plain).resources)
+            if split:
+                yield msgspec.structs.replace(beside, split=split)
+            return
+        near, may_be_far = self._affinities(preferred=True), self._affinities(preferred=False)
+        for affinities in dict.fromkeys((near, may_be_far)):
+            for size, threads in _grains(self.topology):
+                cells = _cells(self.topology, size, threads)
+                suffixes = frozenset(cell.suffix for cell in cells)
+                yield msgspec.structs.replace(
+                    beside,
+                    groups=(*beside.groups, *cells),
+                    distinct=(*beside.distinct, *((suffixes,) if len(cells) > 1 else ())),
+                    affinities=affinities,
+                )
+        if not self.topology.has_cells and not may_be_far:
+            for size, threads in _grains(self.topology):
+                yield _split_cell(beside, _cells(self.topology, size, threads)[0])
+
+    def _affinities(self, preferred: bool) -> tuple[Affinity, ...]:
+        """Which devices are near a guest cell; with ``preferred`` also those that need not be."""
+        assert self.topology is not None
+        near = frozenset(f"_numa{number}" for number in range(len(self.topology.cells)))
+        return tuple(
+            Affinity(device.suffix, near, or_outside=policy == "legacy")
+            for device, policy in zip(self.devices, self.policies, strict=True)
+            if preferred or policy != "preferred"
+        )
+
+
+def _read_guest(
+    flavor: FlavorSize, properties: Mapping[str, str], catalog: DeviceCatalog
+) -> _Guest | SpecInvalid:
+    specs = flavor.extra_specs
+    wrong = _wrong_hardware(specs, properties)
     if wrong is not None:
         return wrong
-    return FlavorAsk(
-        CandidatesRequest(
-            groups=tuple(group for group in requested if group.resources),
-            isolate=flavor.extra_specs.get(_GROUP_POLICY) == "isolate",
-            same_subtrees=_same_subtrees(flavor.extra_specs, requested),
-        ),
-        tuple(
-            (key.removeprefix(METADATA_SCOPE), value)
-            for key, value in flavor.extra_specs.items()
-            if key.startswith(METADATA_SCOPE)
-        ),
-        tuple(read_properties(image_properties).items()) if image_properties else (),
+    named = specs.get(f"resources:{DEDICATED}", "")
+    size = GuestSize(flavor.vcpus, flavor.memory_mb, int(named) if _DIGITS.fullmatch(named) else None)
+    topology = read_topology(size, specs, properties)
+    policy = read_pci_policy(specs, properties)
+    devices = catalog.find_devices(specs)
+    profile = catalog.find_profile(specs)
+    if isinstance(topology, SpecInvalid):
+        return topology
+    if isinstance(policy, SpecInvalid):
+        return policy
+    if isinstance(devices, SpecInvalid):
+        return devices
+    if isinstance(profile, SpecInvalid):
+        return profile
+    policies = tuple(policy or alias.numa_policy for alias, _ in devices)
+    if topology is None and any(policy in ("required", "socket") for policy in policies):
+        # To be near its device a guest must be somewhere: in one cell.
+        cell = GuestCell(flavor.vcpus, 0, flavor.memory_mb)
+        topology = GuestTopology((cell,), True, (SMALL,), "prefer", 0)
+    return _Guest(topology, tuple(group for _, group in devices), policies, profile)
+
+
+def _wrong_hardware(specs: Mapping[str, str], properties: Mapping[str, str]) -> SpecInvalid | None:
+    """The first key about hardware whose value cannot be read."""
+    for key, value in (*specs.items(), *properties.items()):
+        if key.startswith(("hw:", "hw_")):
+            row = extra_spec(key) if key.startswith("hw:") else image_property(key)
+            if row is not None and row.fate is Fate.USED and not row.values.are(value):
+                return SpecInvalid(key, value[:_SHOWN_MAX], row.values.accepted)
+    return None
+
+
+def _name_topology(specs: Mapping[str, str], properties: Mapping[str, str]) -> str:
+    """A key, with its value, that makes a guest one of cells."""
+    keys = [f"{prefix}{name}" for name in _TOPOLOGY_KEYS for prefix in ("hw:", "hw_")]
+    texts = {**specs, **properties}
+    keys += [f"resources:{DEDICATED}", ALIAS_KEY]
+    return next(f"{key}={texts[key]}" for key in keys if key in texts)
+
+
+def _grains(topology: GuestTopology) -> Iterator[tuple[int, int]]:
+    """Sizes of pages, and threads of a core to round up to, that make a difference."""
+    amounts = [cell.dedicated for cell in topology.cells]
+    amounts[0] += topology.emulator_cpus
+    threads_of_a_core = _THREADS_OF_A_CORE if topology.threads != "isolate" else (1,)
+    for size in topology.pages:
+        seen = set()
+        for threads in threads_of_a_core:
+            rounded = tuple(_round_up(amount, threads) for amount in amounts)
+            if rounded not in seen:
+                seen.add(rounded)
+                yield size, threads
+
+
+def _cells(topology: GuestTopology, page_size: int, threads: int) -> tuple[RequestGroup, ...]:
+    """The groups of guest cells, with pages of a size and cpus in cores of so many threads."""
+    found = []
+    for number, cell in enumerate(topology.cells):
+        dedicated = cell.dedicated + (topology.emulator_cpus if number == 0 else 0)
+        memory = (_MEMORY, cell.memory_mb)
+        if page_size != SMALL:
+            memory = (PAGES[page_size], cell.memory_mb * 1024 // page_size)
+        amounts = ((_CPU, cell.shared), (DEDICATED, _round_up(dedicated, threads)), memory)
+        required = [NUMA_ROOT] if topology.has_cells else []
+        required += [HYPERTHREADING] if topology.threads == "require" else []
+        found.append(
+            RequestGroup(
+                suffix=f"_numa{number}",
+                label=f"guest cell {number}" if topology.has_cells else "the guest",
+                resources=tuple((name, amount) for name, amount in amounts if amount),
+                required=tuple((name,) for name in required),
+                forbidden=frozenset((HYPERTHREADING,) if topology.threads == "isolate" else ()),
+            )
+        )
+    return tuple(found)
+
+
+def _round_up(amount: int, step: int) -> int:
+    return -(-amount // step) * step
+
+
+def _split_cell(ask: CandidatesRequest, cell: RequestGroup) -> CandidatesRequest:
+    """The request with a guest that may be split over cells of its host: as part of the unsuffixed group."""
+    host = _unsuffixed(ask)
+    both = msgspec.structs.replace(
+        host,
+        resources=(*cell.resources, *host.resources),
+        required=(*host.required, *cell.required),
+        forbidden=host.forbidden | cell.forbidden,
     )
+    others = tuple(group for group in ask.groups if group.suffix != UNSUFFIXED)
+    split = frozenset(name for name, _ in cell.resources)
+    return msgspec.structs.replace(ask, groups=(both, *others), split=split)
+
+
+def _unsuffixed(ask: CandidatesRequest) -> RequestGroup:
+    return next((group for group in ask.groups if group.suffix == UNSUFFIXED), RequestGroup())
 
 
 # -- reading ------------------------------------------------------------------------------------
@@ -191,7 +468,9 @@ def _read_image(group: _Group, properties: Mapping[str, str]) -> SpecInvalid | N
     return None
 
 
-def _add_sizes(groups: dict[str, _Group], flavor: FlavorSize, root_disk: bool) -> SpecInvalid | None:
+def _add_sizes(
+    groups: dict[str, _Group], flavor: FlavorSize, root_disk: bool, has_cells: str
+) -> SpecInvalid | None:
     fields = ("vcpus", "memory_mb", "disk_gb", "ephemeral_gb", "swap_mb")
     for field in fields:
         size = getattr(flavor, field)
@@ -202,11 +481,31 @@ def _add_sizes(groups: dict[str, _Group], flavor: FlavorSize, root_disk: bool) -
     disk_gb = (flavor.disk_gb if root_disk else 0) + flavor.ephemeral_gb + swap_gb
     if disk_gb > AMOUNT_MAX:
         return SpecInvalid("disk_gb", str(disk_gb), f"{AMOUNT_MAX} at most, with ephemeral and swap disks")
-    named = {name for group in groups.values() for name in group.resources}
-    sizes = {"VCPU": flavor.vcpus, "MEMORY_MB": flavor.memory_mb, _DISK: disk_gb}
     resources = groups[UNSUFFIXED].resources
+    if has_cells:
+        # Dedicated cpus may be named; that they are as many as the flavor has is for a check to say.
+        resources.pop(DEDICATED, None)
+        clash = _find_named_size(groups)
+        if clash is not None:
+            return SpecInvalid(*clash, f"left out: {has_cells} takes cpus and memory as the flavor has them")
+    named = {name for group in groups.values() for name in group.resources}
+    sizes = {} if has_cells else {_CPU: flavor.vcpus, _MEMORY: flavor.memory_mb}
+    if DEDICATED in named:
+        sizes.pop(_CPU, None)
+    sizes[_DISK] = disk_gb
     groups[UNSUFFIXED].resources = {n: s for n, s in sizes.items() if n not in named} | resources
     return None
+
+
+def _find_named_size(groups: dict[str, _Group]) -> tuple[str, str] | None:
+    """The first amount that is named for what guest cells are made of."""
+    named = (
+        (f"resources{suffix}:{name}", str(amount))
+        for suffix, group in groups.items()
+        for name, amount in group.resources.items()
+        if name in _SIZES
+    )
+    return next(named, None)
 
 
 def _place_disk(groups: dict[str, _Group], place: str | None) -> SpecInvalid | None:

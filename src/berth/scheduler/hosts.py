@@ -215,15 +215,19 @@ def free_of_classes(view: View, names: tuple[str, ...], hosts: Rows) -> Weights 
     return total
 
 
-def sum_amounts(view: View, ask: CandidatesRequest) -> dict[ClassId, int]:
+def sum_by_name(ask: CandidatesRequest) -> dict[str, int]:
     """What a request takes of each class in all, over its groups."""
-    amounts: dict[ClassId, int] = {}
+    amounts: dict[str, int] = {}
     for group in ask.groups:
         for name, amount in group.resources:
-            class_id = view.classes.id_of(name)
-            if class_id is not None:
-                amounts[class_id] = amounts.get(class_id, 0) + amount
+            amounts[name] = amounts.get(name, 0) + amount
     return amounts
+
+
+def sum_amounts(view: View, ask: CandidatesRequest) -> dict[ClassId, int]:
+    """The same, of classes that exist."""
+    named = ((view.classes.id_of(name), amount) for name, amount in sum_by_name(ask).items())
+    return {class_id: amount for class_id, amount in named if class_id is not None}
 
 
 def _free_of_tree(view: View, class_id: ClassId, row: Row) -> int:

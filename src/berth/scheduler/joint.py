@@ -28,8 +28,8 @@ from berth.scheduler.capacity.members import (
     FitCounter,
     find_filters,
     find_open_hosts,
+    find_rooms,
     limit_to_one_each,
-    resolve_ask,
 )
 from berth.scheduler.capacity.rooms import COUNT_MAX, TreeEffort
 from berth.scheduler.groups import group_of
@@ -200,10 +200,12 @@ def _least_choice_first(view: View, requests: Sequence[ScheduleRequest], options
 
 def _count_fitting(view: View, request: ScheduleRequest, options: SchedulerOptions) -> int:
     filters = find_filters(view, request, options)
-    asked = resolve_ask(view, request.ask)
-    if isinstance(filters, Rejection) or isinstance(asked, Rejection):
+    if isinstance(filters, Rejection):
         return _NO_CHOICE
-    rooms = limit_to_one_each(asked.rooms(view, find_open_hosts(view, request, filters)), filters)
+    rooms = find_rooms(view, request, find_open_hosts(view, request, filters))
+    if isinstance(rooms, Rejection):
+        return _NO_CHOICE
+    rooms = limit_to_one_each(rooms, filters)
     return FitCounter(view, request, rooms).among(np.flatnonzero(rooms.each)).members
 
 
@@ -221,12 +223,12 @@ class _RoomWeigher:
     __name__ = "room"
 
     def weigh(self, view: View, request: ScheduleRequest, hosts: Rows) -> Weights | None:
-        asked = resolve_ask(view, request.ask)
-        if isinstance(asked, Rejection):
-            return None
         mask = np.zeros(view.row_end, np.bool_)
         mask[hosts] = True
-        rooms = asked.rooms(view, mask, _EFFORT).each.astype(np.float64)
+        found = find_rooms(view, request, mask, _EFFORT)
+        if isinstance(found, Rejection):
+            return None
+        rooms = found.each.astype(np.float64)
         record = group_of(view, request)
         if record is not None and record.group.domain != HOST:
             rooms = _sum_by_domain(view, record.group.domain, rooms)

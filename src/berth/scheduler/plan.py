@@ -5,6 +5,9 @@ best, and the ledger judges the candidates there; if it refuses them all, the ne
 a member is applied to the view before the next is placed, so that a batch sees itself. All of it is taken
 back in the end: nothing but the answer comes out of a plan. Nothing else may read the view meanwhile.
 
+A request may say what will do otherwise (docs/decisions/024). For each member all hosts are tried for the
+first thing asked, then all of them for the next, and so on; alternates come in the same order.
+
 The alternative, a copy of the view that a plan could keep its claims in, would cost more than the plan.
 """
 
@@ -29,7 +32,7 @@ from berth.model.rejections import (
     Rejection,
 )
 from berth.model.scheduling import Generation, HostCandidate, Placement, Plan, ScheduleRequest
-from berth.scheduler.candidates import HostCandidates
+from berth.scheduler.candidates import HostCandidates, asks_in
 from berth.scheduler.constraints import count_steps, forced_host, narrow_down
 from berth.scheduler.groups import hosts_of_same_domain, keep_roomiest, stays_together
 from berth.scheduler.hosts import find_unknown, hosts_of_same_cell
@@ -143,7 +146,11 @@ def plan(
     twice = _named_twice(request.members)
     if twice is not None:
         return ConsumerClaimsTwice(twice)
-    attempt = _Attempt(view, request, options, rng, now_s, _allowed_hosts(view, request, options), beside)
+    asked = asks_in(view, request)
+    if isinstance(asked, Rejection):
+        return asked
+    allowed = _allowed_hosts(view, request, options)
+    attempt = _Attempt(view, request, options, rng, now_s, asked, allowed, beside)
     answer = attempt.answer()
     if not stays_together(view, request):
         return answer
@@ -152,7 +159,7 @@ def plan(
             break
         host = view.providers[attempt.placed[0].chosen.host]
         allowed = attempt.allowed & ~hosts_of_same_domain(view, request, host)
-        attempt = _Attempt(view, request, options, rng, now_s, allowed, beside)
+        attempt = _Attempt(view, request, options, rng, now_s, asked, allowed, beside)
         other = attempt.answer()
         gave_up = any(isinstance(each, NoFit) and each.gave_up for each in (answer, other))
         if _count(other) > _count(answer):
@@ -195,6 +202,7 @@ class _Attempt:
         options: SchedulerOptions,
         rng: Rng,
         now_s: int,
+        asked: tuple[ScheduleRequest, ...],
         allowed: Mask,
         beside: Beside,
     ) -> None:
@@ -209,40 +217,60 @@ class _Attempt:
         self._trial = Trial(view)
         self._refused: Rejection | None = None
         self._gave_up = False
+        self._asked = asked
+        self._searches: list[tuple[ScheduleRequest, HostCandidates]] = []
         self.allowed = allowed
         self.placed: list[Placement] = []
 
     def answer(self) -> Plan | Rejection:
-        candidates = HostCandidates.of(self._view, self._request.ask, self._request.uses)
-        if isinstance(candidates, Rejection):
-            return candidates
         with self._trial:
-            return self._place_all(candidates)
+            return self._place_all()
 
-    def _place_all(self, candidates: HostCandidates) -> Plan | Rejection:
+    def _place_all(self) -> Plan | Rejection:
         request, view = self._request, self._view
         is_batch = len(request.members) > 1
         for member in request.members:
-            one = msgspec.structs.replace(request, members=(member,)) if is_batch else request
-            ranking = self._rank_hosts(candidates, one)
-            chosen = self._choose(candidates, ranking, member)
-            if chosen is None:
+            placed = self._place(member)
+            if placed is None:
                 if isinstance(self._refused, _WRONG_ANYWHERE):
                     return self._refused
                 break
-            candidate, events = chosen
-            alternates = (
-                () if is_batch else self._alternates(candidates, candidate, member, ranking.best_first())
-            )
-            self.placed.append(Placement(member, candidate, alternates))
+            placement, events = placed
+            self.placed.append(placement)
             if is_batch:
                 self._trial.apply(events)
-                candidates = candidates.after_claim(candidate.wanted)
+                wanted = placement.chosen.wanted
+                self._searches = [(one, search.after_claim(wanted)) for one, search in self._searches]
         if len(self.placed) < min(request.at_least, len(request.members)):
-            return self._no_fit(self._gave_up or candidates.given_up > 0)
+            return self._no_fit(self._gave_up or any(search.given_up for _, search in self._searches))
         if is_batch and request.alternates and self._is_free:
-            self._find_alternates(candidates)
+            self._find_alternates()
         return Plan(request, tuple(self.placed), view.index)
+
+    def _place(self, member: ConsumerId) -> tuple[Placement, list[Event]] | None:
+        """The best place for a member that the ledger grants, by the first thing asked that any host has."""
+        is_batch = len(self._request.members) > 1
+        for number in range(len(self._asked)):
+            asked, candidates = self._search(number)
+            one = msgspec.structs.replace(asked, members=(member,)) if is_batch else asked
+            ranking = self._rank_hosts(candidates, one)
+            chosen = self._choose(candidates, ranking, member)
+            if chosen is not None:
+                candidate, events = chosen
+                alternates = () if is_batch else self._find_others(number, candidate, member, ranking)
+                return Placement(member, candidate, alternates), events
+            if isinstance(self._refused, (*_WRONG_ANYWHERE, GroupFull)):
+                break
+        return None
+
+    def _search(self, number: int) -> tuple[ScheduleRequest, HostCandidates]:
+        """The request for one thing asked, and its candidates; they are looked for when its turn comes."""
+        if number == len(self._searches):
+            asked = self._asked[number]
+            candidates = HostCandidates.of(self._view, asked.ask, asked.uses)
+            assert not isinstance(candidates, Rejection), "names that were known still are"
+            self._searches.append((asked, candidates))
+        return self._searches[number]
 
     def _no_fit(self, gave_up: bool) -> Rejection:
         """Why the next member does not fit, with those before it placed."""
@@ -250,10 +278,11 @@ class _Attempt:
         # A full group is full on every host.
         gave_up = gave_up and not isinstance(self._refused, GroupFull)
         rest = msgspec.structs.replace(request, members=request.members[len(self.placed) :])
-        results = narrow_down(self._view, rest, self._options)
-        if isinstance(results, Rejection):
-            return results
-        return NoFit(request.at_least, len(self.placed), count_steps(results), self._refused, gave_up)
+        narrowed = narrow_down(self._view, rest, self._options)
+        if isinstance(narrowed, Rejection):
+            return narrowed
+        steps = count_steps(narrowed.results)
+        return NoFit(request.at_least, len(self.placed), steps, self._refused, gave_up)
 
     # -- one member -----------------------------------------------------------------------------
 
@@ -308,33 +337,60 @@ class _Attempt:
 
     # -- alternates -----------------------------------------------------------------------------
 
-    def _find_alternates(self, candidates: HostCandidates) -> None:
+    def _find_others(
+        self, number: int, chosen: HostCandidate, member: ConsumerId, ranking: Ranking
+    ) -> tuple[HostCandidate, ...]:
+        """Alternates for a single member: by the thing asked of this number that it has been placed by, then
+        by those behind it."""
+        if not self._request.alternates:
+            return ()
+        found = self._alternates(self._searches[number][1], chosen, member, ranking.best_first())
+        for later in range(number + 1, len(self._asked)):
+            if len(found) == self._request.alternates:
+                break
+            one, candidates = self._search(later)
+            rows = self._rank_hosts(candidates, one).best_first()
+            found = self._alternates(candidates, chosen, member, rows, found)
+        return found
+
+    def _find_alternates(self) -> None:
         """Alternates for the members of a batch, when all of them have been placed: each as if it alone were
         to go elsewhere, with the others where they are."""
-        view, request = self._view, self._request
-        hosts = np.flatnonzero(candidates.hosts & self.allowed)
-        ranking = Ranking(hosts, weigh_hosts(view, request, self._options, hosts))
-        ranked = np.fromiter(ranking.best_first(), np.intp, len(hosts))
+        view = self._view
+        ranked = []
+        for asked, candidates in self._searches:
+            hosts = np.flatnonzero(candidates.hosts & self.allowed)
+            ranking = Ranking(hosts, weigh_hosts(view, asked, self._options, hosts))
+            ranked.append((candidates, np.fromiter(ranking.best_first(), np.intp, len(hosts))))
         for number, placement in enumerate(self.placed):
-            one = msgspec.structs.replace(request, members=(placement.member,))
+            one = msgspec.structs.replace(self._request, members=(placement.member,))
             view.steps.take(20 + view.row_end // 200)
-            rows = ranked
-            for passing in self._filter_again(one):
-                rows = rows[passing[rows]]
-            found = self._alternates(candidates, placement.chosen, placement.member, map(Row, rows))
+            passing = list(self._filter_again(one))
+            found: tuple[HostCandidate, ...] = ()
+            for candidates, rows in ranked:
+                for mask in passing:
+                    rows = rows[mask[rows]]
+                found = self._alternates(
+                    candidates, placement.chosen, placement.member, map(Row, rows), found
+                )
             self.placed[number] = msgspec.structs.replace(placement, alternates=found)
 
     def _alternates(
-        self, candidates: HostCandidates, chosen: HostCandidate, member: ConsumerId, rows: Iterable[Row]
+        self,
+        candidates: HostCandidates,
+        chosen: HostCandidate,
+        member: ConsumerId,
+        rows: Iterable[Row],
+        before: tuple[HostCandidate, ...] = (),
     ) -> tuple[HostCandidate, ...]:
-        """The best other hosts of the same cell that the member could go to."""
+        """The best other hosts of the same cell that the member could go to, behind those found before."""
         count = self._request.alternates
-        if not count:
-            return ()
-        found: list[HostCandidate] = []
-        host = self._view.providers[chosen.host]
-        cell = hosts_of_same_cell(self._view, host)
-        others = (row for row in rows if row != host.row and (cell is None or cell[row]))
+        if len(before) == count:
+            return before
+        found = list(before)
+        taken = {self._view.providers[one.host].row for one in (chosen, *before)}
+        cell = hosts_of_same_cell(self._view, self._view.providers[chosen.host])
+        others = (row for row in rows if row not in taken and (cell is None or cell[row]))
         for row in others:
             if not self._patience:
                 break

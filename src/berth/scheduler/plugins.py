@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from berth.model.scheduling import ScheduleRequest
+from berth.scheduler.devices import DeviceCatalog, WrongDevice, read_catalog
 from berth.view import Mask, ProviderRecord, View
 
 Rows = NDArray[np.intp]
@@ -108,13 +109,15 @@ def _modules(kind: str, names: Iterable[str]) -> Iterator[Any]:
 class SchedulerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """``subset_size``: the choice is made at random among the best that many hosts, and those that are as
     good as the last of them. ``hosts_tried_max``: after how many hosts without success a plan gives up.
-    ``candidates_tried_max``: how many candidates on one host are put to the ledger before it is given up."""
+    ``candidates_tried_max``: how many candidates on one host are put to the ledger before it is given up.
+    ``devices``: what the names of devices in flavors mean."""
 
     filters: tuple[Filter, ...]
     weighers: tuple[tuple[Weigher, float], ...]
     subset_size: int = 1
     hosts_tried_max: int = HOSTS_TRIED_MAX
     candidates_tried_max: int = CANDIDATES_TRIED_MAX
+    devices: DeviceCatalog = DeviceCatalog()
 
 
 def scheduler_options(
@@ -123,9 +126,11 @@ def scheduler_options(
     subset_size: int = 1,
     hosts_tried_max: int = HOSTS_TRIED_MAX,
     candidates_tried_max: int = CANDIDATES_TRIED_MAX,
+    pci_aliases: Iterable[str] = (),
+    device_profiles: Iterable[str] = (),
 ) -> SchedulerOptions:
     """Options from what a configuration says: names of filters, weighers as ``name=multiplier`` (without
-    one: 1.0). Raises WrongOption."""
+    one: 1.0), devices as in devices.py. Raises WrongOption."""
     filter_names = tuple(filter_names)
     _once_each("filter", filter_names)
     parts = [setting.partition("=") for setting in weigher_settings]
@@ -140,7 +145,12 @@ def scheduler_options(
     for name, (value, value_max) in bounds.items():
         if not 1 <= value <= value_max:
             raise WrongOption(f"{name} is {value}; it must be from 1 to {value_max}")
+    try:
+        devices = read_catalog(pci_aliases, device_profiles)
+    except WrongDevice as error:
+        raise WrongOption(str(error)) from error
     return SchedulerOptions(
+        devices=devices,
         filters=filters(filter_names),
         weighers=tuple(zip(weighers(names), multipliers, strict=True)),
         subset_size=subset_size,

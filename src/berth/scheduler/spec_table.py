@@ -22,7 +22,16 @@ from typing import Final, NamedTuple
 
 from berth.model.placement import AMOUNT_MAX, STANDARD_CLASSES, STANDARD_TRAITS, is_custom_name
 from berth.model.rejections import SpecInvalid
+from berth.scheduler.devices import ALIASES_WORDS, read_aliases
 from berth.scheduler.hosts import wrong_comparison
+from berth.scheduler.topology import (
+    CELLS_MAX,
+    CPU_LIST_WORDS,
+    CPUS_MAX,
+    PAGE_SIZES_WORDS,
+    read_cpu_list,
+    read_page_sizes,
+)
 
 VALUE_LENGTH_MAX: Final = 255
 METADATA_SCOPE: Final = "aggregate_instance_extra_specs:"
@@ -141,6 +150,20 @@ def _refused(words: str, *keys: str) -> SpecRow:
 
 
 _REQUIRED: Final = _one_of("required", "forbidden")
+_CPU_POLICY: Final = _one_of("shared", "dedicated", "mixed")
+_CPU_POLICY_WORDS: Final = "whether cpus are shared (VCPU), dedicated (PCPU), or mixed"
+_THREAD_POLICY: Final = _one_of("prefer", "isolate", "require")
+_THREAD_POLICY_WORDS: Final = (
+    "whether dedicated cpus are threads of cores (require), of hosts without threads (isolate), or either"
+)
+_EMULATOR_POLICY: Final = _one_of("isolate", "share")
+_NUMA_NODES: Final = _number(1, CELLS_MAX)
+_NUMA_NODES_WORDS: Final = "the number of the guest's NUMA cells, each on another NUMA cell of the host"
+_PAGE_SIZE: Final = SpecValues(PAGE_SIZES_WORDS, lambda text: bool(read_page_sizes(text)))
+_PAGE_SIZE_WORDS: Final = "the pages that the guest's memory is made of"
+_PCI_POLICY: Final = _one_of("required", "preferred", "legacy", "socket")
+_PCI_POLICY_WORDS: Final = "whether devices are below the NUMA cells of the guest"
+_CPU_LIST: Final = SpecValues(CPU_LIST_WORDS, lambda text: bool(read_cpu_list(text, frozenset((CPUS_MAX,)))))
 
 EXTRA_SPECS: Final = (
     _used("resources{group}:{CLASS}", "amount of a resource class; 0 for none", _number(0, AMOUNT_MAX)),
@@ -192,23 +215,27 @@ EXTRA_SPECS: Final = (
     _passed(_FLAG, "whether there may be a random number device", "hw_rng:allowed"),
     _passed(_number(0), "limits of the random number device", "hw_rng:rate_bytes", "hw_rng:rate_period"),
     _passed(_number(0), "how much video memory an image may ask for, in MB", "hw_video:ram_max_mb"),
-    _refused(
-        "CPU pinning is not implemented",
-        "hw:cpu_policy",
-        "hw:cpu_thread_policy",
-        "hw:cpu_dedicated_mask",
-        "hw:cpu_realtime",
-        "hw:cpu_realtime_mask",
+    _used("hw:cpu_policy", _CPU_POLICY_WORDS, _CPU_POLICY),
+    _used("hw:cpu_dedicated_mask", "which cpus of a mixed guest are dedicated", _CPU_LIST),
+    _used("hw:cpu_thread_policy", _THREAD_POLICY_WORDS, _THREAD_POLICY),
+    _used(
         "hw:emulator_threads_policy",
+        "whether the emulator has a dedicated cpu of its own (isolate: one more PCPU)",
+        _EMULATOR_POLICY,
     ),
-    _refused("huge pages and locked memory are not implemented", "hw:mem_page_size", "hw:locked_memory"),
-    _refused(
-        "guest NUMA topology is not implemented",
-        "hw:numa_nodes",
-        "hw:numa_cpus.{N}",
-        "hw:numa_mem.{N}",
-        "hw:pci_numa_affinity_policy",
+    _used("hw:numa_nodes", _NUMA_NODES_WORDS, _NUMA_NODES),
+    _used("hw:numa_cpus.{N}", "the cpus of a guest cell", _CPU_LIST),
+    _used("hw:numa_mem.{N}", "the memory of a guest cell in MB", _number(1, AMOUNT_MAX)),
+    _used("hw:mem_page_size", _PAGE_SIZE_WORDS, _PAGE_SIZE),
+    _used("hw:pci_numa_affinity_policy", _PCI_POLICY_WORDS, _PCI_POLICY),
+    _used(
+        "pci_passthrough:alias",
+        "devices by the names of the setting `pci_aliases`, each with a number",
+        SpecValues(ALIASES_WORDS, lambda text: bool(read_aliases(text))),
     ),
+    _used("accel:device_profile", "devices by a name of the setting `device_profiles`", _TEXT),
+    _refused("realtime cpus are not implemented", "hw:cpu_realtime", "hw:cpu_realtime_mask"),
+    _refused("locked memory is not implemented", "hw:locked_memory"),
     _refused(
         "guest CPU topology is not implemented",
         *(f"hw:cpu_{limit}{part}" for limit in ("", "max_") for part in ("sockets", "cores", "threads")),
@@ -237,11 +264,6 @@ EXTRA_SPECS: Final = (
         "hide_hypervisor_id",
     ),
     _refused("secure boot is not implemented", "os:secure_boot"),
-    _refused(
-        "PCI aliases are not implemented; request a device that has an inventory with resources{group}:",
-        "pci_passthrough:alias",
-    ),
-    _refused("device profiles of accelerators are not implemented", "accel:device_profile"),
     _refused(
         f"capabilities of compute services are not used; use trait: or {METADATA_SCOPE}",
         "capabilities:{name}",
@@ -343,19 +365,16 @@ IMAGE_PROPERTIES: Final = (
         "img_root_device_name",
     ),
     _refused("write trait:NAME = required", "traits_required"),
-    _refused(
-        "CPU pinning is not implemented", "hw_cpu_policy", "hw_cpu_thread_policy", "hw_cpu_realtime_mask"
-    ),
-    _refused("huge pages and locked memory are not implemented", "hw_mem_page_size", "hw_locked_memory"),
-    _refused(
-        "guest NUMA topology is not implemented",
-        "hw_numa_nodes",
-        "hw_numa_cpus",
-        "hw_numa_cpus.{N}",
-        "hw_numa_mem",
-        "hw_numa_mem.{N}",
-        "hw_pci_numa_affinity_policy",
-    ),
+    _used("hw_cpu_policy", _CPU_POLICY_WORDS, _CPU_POLICY),
+    _used("hw_cpu_thread_policy", _THREAD_POLICY_WORDS, _THREAD_POLICY),
+    _used("hw_numa_nodes", _NUMA_NODES_WORDS, _NUMA_NODES),
+    _used("hw_numa_cpus.{N}", "the cpus of a guest cell", _CPU_LIST),
+    _used("hw_numa_mem.{N}", "the memory of a guest cell in MB", _number(1, AMOUNT_MAX)),
+    _used("hw_mem_page_size", f"{_PAGE_SIZE_WORDS}, where the flavor says large or any", _PAGE_SIZE),
+    _used("hw_pci_numa_affinity_policy", _PCI_POLICY_WORDS, _PCI_POLICY),
+    _refused("write one for each cell, with .N", "hw_numa_cpus", "hw_numa_mem"),
+    _refused("realtime cpus are not implemented", "hw_cpu_realtime_mask"),
+    _refused("locked memory is not implemented", "hw_locked_memory"),
     _refused(
         "guest CPU topology is not implemented",
         *(f"hw_cpu_{limit}{part}" for limit in ("", "max_") for part in ("sockets", "cores", "threads")),

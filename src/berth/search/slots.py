@@ -21,6 +21,7 @@ from berth.search.providers import (
     narrow_to_tree,
     roots_served,
     with_all_traits,
+    with_any_room,
     with_any_trait,
     with_room,
 )
@@ -32,12 +33,15 @@ class Slot:
 
     ``own`` are rows usable in their own tree; ``sharing`` are rows usable from other trees, each with a mask
     of the roots it serves; ``anchors`` are the roots at which there is any choice at all. The providers in
-    ``first`` are chosen before others.
+    ``first`` are chosen before others. One that ``splits`` may come in parts from several providers of a
+    tree, and is searched for as such parts (``split_at``).
     """
 
-    __slots__ = ("amounts", "anchors", "first", "group", "own", "own_bytes", "sharing", "spans")
+    __slots__ = ("amounts", "anchors", "first", "group", "own", "own_bytes", "sharing", "spans", "splits")
 
-    def __init__(self, group: RequestGroup, amounts: Amounts, own: Mask, spans: bool) -> None:
+    def __init__(
+        self, group: RequestGroup, amounts: Amounts, own: Mask, spans: bool, splits: bool = False
+    ) -> None:
         self.group = group
         self.amounts = amounts
         self.own = own
@@ -45,6 +49,7 @@ class Slot:
         self.sharing: dict[Row, Mask] = {}
         self.spans = spans
         """Whether this is one of several slots of a group that may span providers."""
+        self.splits = splits
         self.anchors: Mask = own
         self.first: frozenset[ProviderId] = frozenset()
 
@@ -62,6 +67,52 @@ class Slot:
         return found
 
 
+class _PartSlot(Slot):
+    """A part of a slot that is split at an anchor: what one provider there gives."""
+
+    __slots__ = ("_record",)
+
+    def __init__(self, group: RequestGroup, class_id: ClassId, amount: int, record: ProviderRecord) -> None:
+        super().__init__(group, ((class_id, amount),), np.zeros(0, np.bool_), spans=True)
+        self._record = record
+
+    def choices(self, anchor: ProviderRecord, view: View) -> list[ProviderRecord]:
+        return [self._record]
+
+
+def split_at(slots: list[Slot], anchor: ProviderRecord) -> list[Slot] | None:
+    """The slots as they are searched for at an anchor: of those that may be split, the parts that its
+    providers can give, from the one with the most first, so that they are few. None if they have too
+    little."""
+    found: list[Slot] = []
+    for slot in slots:
+        parts = _parts_at(slot, anchor) if slot.splits else [slot]
+        if not parts:
+            return None
+        found += parts
+    return found
+
+
+def _parts_at(slot: Slot, anchor: ProviderRecord) -> list[Slot]:
+    ((class_id, amount),) = slot.amounts
+    rooms = [
+        (_room_for_one(record, class_id), record) for record in anchor.tree() if slot.own_bytes[record.row]
+    ]
+    parts: list[Slot] = []
+    for room, record in sorted(rooms, key=lambda pair: -pair[0]):
+        inventory = record.inventories[class_id]
+        part = min(room, amount) // inventory.step_size * inventory.step_size
+        if part >= max(inventory.min_unit, 1):
+            parts.append(_PartSlot(slot.group, class_id, part, record))
+            amount -= part
+    return [] if amount else parts
+
+
+def _room_for_one(record: ProviderRecord, class_id: ClassId) -> int:
+    inventory = record.inventories[class_id]
+    return min(inventory.capacity - record.used.get(class_id, 0), inventory.max_unit)
+
+
 def slots_of(view: View, request: CandidatesRequest) -> list[Slot] | Rejection:
     """The slots of a request, each with the rows that meet everything it asks for by itself."""
     sharing = _Sharing(view)
@@ -77,7 +128,7 @@ def slots_of(view: View, request: CandidatesRequest) -> list[Slot] | Rejection:
                 return ResourceClassNotFound(name)
             amounts.append((class_id, amount))
         if group.suffix == UNSUFFIXED and (sharing.rows or view.nested_count):
-            found.extend(_spanning_slots(view, group, amounts, sharing))
+            found.extend(_spanning_slots(view, group, amounts, sharing, request.split))
         else:
             found.append(_single_slot(view, group, amounts, sharing))
     return found
@@ -125,7 +176,7 @@ def _drop_anchors_with_too_little(view: View, slots: list[Slot], mask: Mask) -> 
     others share with the tree this would not be so simple."""
     asked: dict[ClassId, list[int]] = {}
     for slot in slots:
-        for class_id, amount in slot.amounts:
+        for class_id, amount in slot.amounts if not slot.splits else ():
             asked.setdefault(class_id, []).append(amount)
     for class_id, amounts in asked.items():
         view.steps.take(10 + view.row_end // 100)
@@ -159,7 +210,11 @@ def _single_slot(
 
 
 def _spanning_slots(
-    view: View, group: RequestGroup, amounts: list[tuple[ClassId, int]], sharing: "_Sharing"
+    view: View,
+    group: RequestGroup,
+    amounts: list[tuple[ClassId, int]],
+    sharing: "_Sharing",
+    split: frozenset[str],
 ) -> list[Slot]:
     """A slot per resource class of the unsuffixed group.
 
@@ -172,7 +227,8 @@ def _spanning_slots(
     outside = in_any_aggregate(view, group.not_member_of)
     found = []
     for class_id, amount in amounts:
-        fit = with_room(view, class_id, amount)
+        splits = view.classes.name_of(class_id) in split
+        fit = with_any_room(view, class_id) if splits else with_room(view, class_id, amount)
         if unfit is not None:
             fit &= ~unfit
         if outside is not None:
@@ -183,7 +239,11 @@ def _spanning_slots(
         if outside is not None:
             own &= ~outside[roots]
         narrow_to_tree(view, own, group)
-        slot = Slot(group, ((class_id, amount),), own, spans=True)
+        slot = Slot(group, ((class_id, amount),), own, spans=True, splits=splits)
+        if splits:
+            slot.anchors = roots_with_sum(view, class_id, amount, own)
+            found.append(slot)
+            continue
         slot.anchors = _roots_of(view, own)
         view.steps.take(len(sharing.rows) * (1 + view.row_end // 2000))
         for row in sharing.rows if group.in_tree is None else ():
@@ -212,6 +272,15 @@ class _Sharing:
         if served is None:
             served = self._served[aggregates] = roots_served(view, aggregates)
         return served
+
+
+def roots_with_sum(view: View, class_id: ClassId, amount: int, own: Mask) -> Mask:
+    """The roots in whose trees these rows have as much of a class free, all together."""
+    view.steps.take(10 + view.row_end // 100)
+    rows, free = view.classes.column(class_id).free()
+    usable = own[rows]
+    enough: Mask = np.bincount(view.root_rows[rows[usable]], free[usable], view.row_end) >= amount
+    return enough
 
 
 def _roots_of(view: View, mask: Mask) -> Mask:

@@ -428,7 +428,12 @@ class SimCloud:
             placed = msgspec.structs.replace(host, cell=names[number % cells], aggregates=in_racks)
             self.hosts[host.name] = HostPart(self, placed)
         self.faults = StepFaults(self)
-        self.scheduler = scheduler_options(self.settings.scheduler_filters, self.settings.scheduler_weighers)
+        self.scheduler = scheduler_options(
+            self.settings.scheduler_filters,
+            self.settings.scheduler_weighers,
+            pci_aliases=self.settings.pci_aliases,
+            device_profiles=self.settings.device_profiles,
+        )
         self.connect_agent = self._connect_agent
         """How the agent of a host reaches its conductor."""
         self.outside = self.world.process("outside")

@@ -10,15 +10,13 @@ from tests.worlds import CIRROS, LARGE, SMALL, HttpAnswer, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
-PINNED = Flavor(
-    id="pinned", name="pinned", vcpus=1, memory_mb=512, extra_specs={"hw:cpu_policy": "dedicated"}
-)
+PINNED = Flavor(id="pinned", name="pinned", vcpus=1, memory_mb=512, extra_specs={"hw:cpu_realtime": "yes"})
 OLD_IMAGE = Image(
     id=uuid_of(950),
     name="old",
     status="active",
     visibility="public",
-    properties={"hw_cpu_policy": "dedicated"},
+    properties={"hw_locked_memory": "true"},
 )
 
 
@@ -142,13 +140,13 @@ async def test_hints_are_used_or_refused(region: RegionWorld) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("hw:cpu_policy", "dedicated"),
+        ("hw:cpu_realtime", "yes"),
         ("hw:numa_nodes", "banana"),
-        ("hw:mem_page_size", "large"),
-        ("hw:numa_cpus.0", "0-1"),
+        ("hw:mem_page_size", "4096"),
+        ("hw:numa_cpus.0", "all"),
         ("hw:no_such_thing", "1"),
-        ("pci_passthrough:alias", "gpu:1"),
-        ("accel:device_profile", "x"),
+        ("pci_passthrough:alias", "gpu"),
+        ("accel:device_profile", ""),
         ("capabilities:vcpus", ">= 4"),
         ("os:secure_boot", "required"),
         ("quota:cpu_shares", "many"),
@@ -186,13 +184,13 @@ async def test_what_a_flavor_had_before_is_refused_where_something_is_made_of_it
     await region.fleet()
     await region.put(PINNED, OLD_IMAGE)
     made = await region.compute("POST", "/servers", body(flavorRef=PINNED.id))
-    assert said(made).startswith("Flavor pinned cannot be used: hw:cpu_policy is 'dedicated'; it must be")
+    assert said(made).startswith("Flavor pinned cannot be used: hw:cpu_realtime is 'yes'; it must be")
     id = await region.active(imageRef=CIRROS.id)
-    assert "hw:cpu_policy" in said(await region.act(id, "resize", {"flavorRef": PINNED.id}))
-    assert "hw_cpu_policy" in said(await region.compute("POST", "/servers", body(imageRef=OLD_IMAGE.id)))
-    assert "hw_cpu_policy" in said(await region.act(id, "rebuild", {"imageRef": OLD_IMAGE.id}))
+    assert "hw:cpu_realtime" in said(await region.act(id, "resize", {"flavorRef": PINNED.id}))
+    assert "hw_locked_memory" in said(await region.compute("POST", "/servers", body(imageRef=OLD_IMAGE.id)))
+    assert "hw_locked_memory" in said(await region.act(id, "rebuild", {"imageRef": OLD_IMAGE.id}))
     # It can be taken away, and then the flavor can be used.
-    path = f"/flavors/{PINNED.id}/os-extra_specs/hw:cpu_policy"
+    path = f"/flavors/{PINNED.id}/os-extra_specs/hw:cpu_realtime"
     assert (await region.compute("DELETE", path)).status == 200
     assert (await region.compute("POST", "/servers", body(flavorRef=PINNED.id))).status == 202
 

@@ -99,7 +99,7 @@ def test_a_group_that_asks_for_nothing_needs_no_policy() -> None:
 
 def test_a_server_that_is_there_keeps_a_flavor_that_would_be_refused_today() -> None:
     specs = {
-        "hw:cpu_policy": "dedicated",
+        "hw:cpu_realtime": "yes",
         "quota:vif_inbound_average": "x",
         "ssd": "yes",
         "same_subtree": "9",
@@ -107,7 +107,7 @@ def test_a_server_that_is_there_keeps_a_flavor_that_would_be_refused_today() -> 
     assert asked(specs) == asked({})
     flavor = FlavorSize(vcpus=2, memory_mb=4096, extra_specs=specs)
     assert check_flavor(flavor) == SpecInvalid(
-        "hw:cpu_policy", "dedicated", "left out: CPU pinning is not implemented"
+        "hw:cpu_realtime", "yes", "left out: realtime cpus are not implemented"
     )
 
 
@@ -118,7 +118,7 @@ def test_image_properties_reach_filters_under_their_present_names() -> None:
         "os_distro": "debian",
         "vmware_ostype": "other",
         "note": "x",
-        "hw_cpu_policy": "dedicated",
+        "hw_locked_memory": "true",
     }
     assert dict(asked({}, properties).image) == {
         "hw_architecture": "x86_64",

@@ -32,12 +32,11 @@ from berth.model.rejections import (
     FlavorIsPublic,
     FlavorNotFound,
     Rejection,
-    SpecInvalid,
     TooManyFlavorProjects,
 )
 from berth.model.servers import Flavor
 from berth.sagas.requests import flavor_sizes
-from berth.scheduler.flavors import SPECS_MAX, read_flavor
+from berth.scheduler.flavors import SPECS_MAX, wrong_sizes
 from berth.scheduler.spec_table import count_bytes, wrong_extra_spec
 from berth.view import View
 
@@ -267,9 +266,9 @@ async def delete_flavor(call: Call) -> Response:
 def _replace_flavor(view: View, flavor: Flavor) -> Command | Rejection:
     """The command that replaces a flavor, if the scheduler can read it. Extra specs that it had before they
     were refused stay until they are removed; no server is made with them."""
-    ask = read_flavor(flavor_sizes(flavor))
-    if isinstance(ask, SpecInvalid):
-        return ask
+    wrong = wrong_sizes(flavor_sizes(flavor))
+    if wrong is not None:
+        return wrong
     size = count_bytes(flavor.extra_specs)
     if size > _SPECS_BYTES_MAX:
         return ExtraSpecsTooLarge(size, _SPECS_BYTES_MAX)

@@ -24,7 +24,7 @@ from berth.model.rejections import (
     TooManyImageProperties,
 )
 from berth.model.servers import Image
-from berth.scheduler.flavors import FlavorSize, read_flavor
+from berth.scheduler.flavors import wrong_image_traits
 from berth.scheduler.spec_table import count_bytes, keep_properties, wrong_image_property
 
 # -- as they are written ------------------------------------------------------------------------
@@ -141,8 +141,7 @@ def _check_image(image: Image, before: Image | None = None) -> Image | Rejection
         return kept
     had = {} if before is None else before.properties
     new = {name: value for name, value in image.properties.items() if had.get(name) != value}
-    ask = read_flavor(FlavorSize(vcpus=1, memory_mb=1), image.properties)
-    wrong = ask if isinstance(ask, SpecInvalid) else wrong_image_property(new)
+    wrong = wrong_image_traits(image.properties) or wrong_image_property(new)
     return image if wrong is None else wrong
 
 

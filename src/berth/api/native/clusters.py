@@ -53,7 +53,9 @@ from berth.model.rejections import (
 )
 from berth.model.servers import Flavor, Image, status_of
 from berth.sagas.needs import find_wrong
-from berth.scheduler.spec_table import keep_properties, wrong_extra_spec, wrong_image_property
+from berth.sagas.requests import flavor_sizes
+from berth.scheduler.flavors import wrong_flavor
+from berth.scheduler.spec_table import keep_properties, wrong_image_property
 from berth.view import View
 
 # -- answers ------------------------------------------------------------------------------------
@@ -334,7 +336,7 @@ def _find_flavor(call: NativeCall, view: View, asked: NewNodeGroup) -> Flavor | 
     usable = [flavor for flavor in found if call.access.may_use_flavor(flavor)]
     if not usable:
         return NodeFlavorNotFound(asked.name, asked.flavor)
-    wrong = wrong_extra_spec(usable[0].extra_specs)
+    wrong = wrong_flavor(flavor_sizes(usable[0]))
     if wrong is not None:
         return NodeSpecInvalid(asked.name, f"flavor {asked.flavor}", wrong.key, wrong.value, wrong.accepted)
     return msgspec.structs.replace(usable[0], projects=())

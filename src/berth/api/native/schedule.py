@@ -42,6 +42,7 @@ from berth.model.scheduling import CandidatesRequest, HostCandidate, Placement, 
 from berth.runtime.ids import Ids
 from berth.scheduler.capacity import count_capacity as count_fitting
 from berth.scheduler.explain import explain as explain_schedule
+from berth.scheduler.hosts import sum_by_name
 from berth.scheduler.plan import find_objection, plan
 from berth.scheduler.plugins import SchedulerOptions
 from berth.view import View
@@ -169,14 +170,14 @@ def read_plan(token: Token, request: ScheduleRequest, view: View) -> Plan | str:
         host = view.providers.get(one.host)
         if host is None or host.parent is not None:
             return f"host {one.host} is gone"
-        objection = _check_chosen(view, one, request.ask)
+        objection = _check_chosen(view, one, (request.ask, *request.otherwise))
         if objection is not None:
             return objection
         placements.append(Placement(one.member, HostCandidate(one.host, host.name, one.wanted, ())))
     return Plan(request, tuple(placements), token.index)
 
 
-def _check_chosen(view: View, one: Chosen, ask: CandidatesRequest) -> str | None:
+def _check_chosen(view: View, one: Chosen, asks: tuple[CandidatesRequest, ...]) -> str | None:
     """Why what the token chose for a member is not what the request asks for on that host."""
     if len(dict(one.wanted)) < len(one.wanted):
         return "it takes from a provider twice"
@@ -192,11 +193,8 @@ def _check_chosen(view: View, one: Chosen, ask: CandidatesRequest) -> str | None
             if amount < 1:
                 return f"it takes {amount} of {name}, and must take 1 or more"
             total[name] = total.get(name, 0) + amount
-    asked: dict[str, int] = {}
-    for group in ask.groups:
-        for name, amount in group.resources:
-            asked[name] = asked.get(name, 0) + amount
-    return None if total == asked else "it takes something else than was asked for"
+    is_asked = any(total == sum_by_name(ask) for ask in asks)
+    return None if is_asked else "it takes something else than was asked for"
 
 
 def _digest(body: bytes) -> bytes:

@@ -15,6 +15,7 @@ from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
 from berth.model.placement import AMOUNT_MAX
 from berth.model.rejections import Rejection, SpecInvalid
 from berth.model.scheduling import UNSUFFIXED, CandidatesRequest, Hints, RequestGroup, ScheduleRequest
+from berth.scheduler.devices import DeviceCatalog
 from berth.scheduler.flavors import FlavorAsk, FlavorSize, check_flavor
 from berth.scheduler.hosts import wrong_comparison
 
@@ -165,6 +166,7 @@ def make_schedule_request(call: NativeCall, asked: NewSchedule) -> ScheduleReque
     caller = call.caller
     return _make_request(
         asked,
+        call.services.scheduler.devices,
         members=read_consumers(named),
         at_least=least,
         project=asked.project_id or caller.project_id or "",
@@ -176,11 +178,13 @@ def make_schedule_request(call: NativeCall, asked: NewSchedule) -> ScheduleReque
 
 def make_explain_request(call: NativeCall, asked: Explain) -> ScheduleRequest:
     members = tuple(ConsumerId(call.services.ids.uuid()) for _ in range(asked.count))
-    return _make_request(asked, members=members, at_least=asked.count, project=call.caller.project_id or "")
+    devices, project = call.services.scheduler.devices, call.caller.project_id or ""
+    return _make_request(asked, devices, members=members, at_least=asked.count, project=project)
 
 
 def _make_request(
     asked: Ask,
+    devices: DeviceCatalog,
     members: tuple[ConsumerId, ...],
     at_least: int,
     project: str = "",
@@ -188,10 +192,11 @@ def _make_request(
     consumer_type: str | None = None,
     alternates: int = 0,
 ) -> ScheduleRequest:
-    needs = _read_needs(asked)
+    needs = _read_needs(asked, devices)
     hints = asked.hints
     return ScheduleRequest(
         ask=needs.ask,
+        otherwise=needs.otherwise,
         members=members,
         at_least=at_least,
         project=project,
@@ -224,7 +229,7 @@ def _read_metadata(
     return tuple(sorted({*of_flavor, *given.items()}))
 
 
-def _read_needs(asked: Ask) -> FlavorAsk:
+def _read_needs(asked: Ask, devices: DeviceCatalog) -> FlavorAsk:
     """What each member needs, and what a flavor and an image say beside that."""
     if asked.flavor is not None:
         if asked.resources or asked.parts:
@@ -238,10 +243,10 @@ def _read_needs(asked: Ask) -> FlavorAsk:
             swap_mb=given.swap,
             extra_specs=given.extra_specs,
         )
-        needs = check_flavor(flavor, {} if asked.image is None else asked.image.properties)
+        needs = check_flavor(flavor, {} if asked.image is None else asked.image.properties, devices)
         if isinstance(needs, Rejection):
             raise berth_problem(needs)
-        return msgspec.structs.replace(needs, ask=_join(needs.ask, asked))
+        return needs.map_asks(lambda ask: _join(ask, asked))
     if asked.image is not None:
         raise bad_body("an image goes with a flavor")
     parts = [_make_group(UNSUFFIXED, asked)] if asked.resources else []

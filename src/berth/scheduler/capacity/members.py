@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from berth.model.groups import HOST, MEMBERS_MAX, Group
 from berth.model.ids import AggregateId
 from berth.model.rejections import GroupNotFound, Rejection
-from berth.model.scheduling import CandidatesRequest, Capacity, Constraints, PlaceCapacity, ScheduleRequest
+from berth.model.scheduling import CandidatesRequest, Capacity, PlaceCapacity, ScheduleRequest
+from berth.scheduler.candidates import asks_in, find_unknown_names
 from berth.scheduler.capacity.rooms import (
     COUNT_MAX,
     THOROUGH,
@@ -39,7 +40,6 @@ from berth.scheduler.filters import group_policy
 from berth.scheduler.groups import group_of
 from berth.scheduler.hosts import drop_pools, find_host, find_unknown
 from berth.scheduler.plugins import Filter, SchedulerOptions
-from berth.search.providers import find_unknown_traits
 from berth.search.slots import Slot, anchors_of, slots_of
 from berth.view import Mask, View
 from berth.view.groups import Domain, GroupRecord, Hosts
@@ -147,8 +147,7 @@ class ResolvedAsk(NamedTuple):
 
 
 def resolve_ask(view: View, ask: CandidatesRequest) -> ResolvedAsk | Rejection:
-    required = tuple((name,) for name in ask.root_required)
-    unknown = find_unknown_traits(view, Constraints(required=required, forbidden=ask.root_forbidden))
+    unknown = find_unknown_names(view, ask)
     if unknown is not None:
         return unknown
     slots = slots_of(view, ask)
@@ -158,6 +157,28 @@ def resolve_ask(view: View, ask: CandidatesRequest) -> ResolvedAsk | Rejection:
         # A member that takes nothing is on no host.
         return ResolvedAsk(ask, slots, np.zeros(view.row_end, np.bool_))
     return ResolvedAsk(ask, slots, drop_pools(view, anchors_of(view, ask, slots)))
+
+
+def find_rooms(
+    view: View, request: ScheduleRequest, hosts: Mask, effort: TreeEffort = THOROUGH
+) -> Rooms | Rejection:
+    """The rooms of these hosts. Of several things asked for, each host counts by the one that it has the most
+    room for; whether hosts could mix them for more is left open."""
+    asked = asks_in(view, request)
+    if isinstance(asked, Rejection):
+        return asked
+    rooms: Rooms | None = None
+    for one in asked:
+        resolved = resolve_ask(view, one.ask)
+        if isinstance(resolved, Rejection):
+            return resolved
+        other = resolved.rooms(view, hosts, effort)
+        if rooms is None or bool((other.each >= rooms.each).all()):
+            rooms = other
+        else:
+            rooms = Rooms(np.maximum(rooms.each, other.each), other.shared, exact=False)
+    assert rooms is not None, "something is asked for"
+    return rooms
 
 
 def limit_to_one_each(rooms: Rooms, filters: Iterable[FilterAsked]) -> Rooms:
@@ -175,10 +196,9 @@ def count_capacity(view: View, request: ScheduleRequest, options: SchedulerOptio
     filters = find_filters(view, request, options)
     if isinstance(filters, Rejection):
         return filters
-    asked = resolve_ask(view, request.ask)
-    if isinstance(asked, Rejection):
-        return asked
-    rooms = asked.rooms(view, find_open_hosts(view, request, filters))
+    rooms = find_rooms(view, request, find_open_hosts(view, request, filters))
+    if isinstance(rooms, Rejection):
+        return rooms
     fits = FitCounter(view, request, limit_to_one_each(rooms, filters))
     whole = fits.among(np.flatnonzero(fits.rooms.each))
     places = sorted(_places(view, fits), key=lambda place: (_rank(place.kind), place.kind or "", place.name))

@@ -126,10 +126,17 @@ def count_rooms(
     each = np.where(hosts, COUNT_MAX, 0)
     # The slots that are counted tree by tree where slots are tied, and how many members they allow at most.
     contended = contended_classes(slots)
-    inside = [slot for slot in slots if not slot.sharing or _may_be_tied(view, ask, slot, contended)]
+    inside = [
+        slot
+        for slot in slots
+        if not slot.splits and (not slot.sharing or _may_be_tied(view, ask, slot, contended))
+    ]
     each_inside = each.copy()
     for slot, by_row in zip(slots, parts, strict=True):
         own = _by_host(view, by_row)
+        if slot.splits:
+            # The parts of one member may come from several providers: only what they have in all counts.
+            own //= slot.amounts[0][1]
         if slot.sharing:
             view.steps.take(len(slot.sharing) * (2 + view.row_end // 400))
             rows = _parts(view, slot, frozenset())
@@ -144,8 +151,9 @@ def count_rooms(
         np.minimum(each, np.add.reduce([own.own for own in shared]), out=each)
     # A sharing provider may be a host itself and then uses what it has before others do: that is not counted.
     exact = not shared_rows or not hosts[view.root_rows[list(shared_rows)]].any()
+    _limit_by_sums(view, slots, contended, each)
     tied = _find_tied(view, ask, slots, parts, each)
-    if not tied.any():
+    if not inside or not tied.any():
         return Rooms(each, tuple(shared), exact)
     counts = TreeCounts(view, ask, inside, effort.members_max)
     rows = np.flatnonzero(tied)
@@ -163,6 +171,16 @@ def count_rooms(
             exact = False
             break
     return Rooms(each, tuple(shared), exact and not any(slot.sharing for slot in inside))
+
+
+def _limit_by_sums(view: View, slots: list[Slot], contended: tuple[ClassId, ...], each: Counts) -> None:
+    """Limit the rooms by what trees have in all of a class that one slot may take in parts, and another slot
+    takes too."""
+    for class_id in {slot.amounts[0][0] for slot in slots if slot.splits}.intersection(contended):
+        asked = sum(amount for slot in slots for asked_id, amount in slot.amounts if asked_id == class_id)
+        rows, free = view.classes.column(class_id).free()
+        sums = np.bincount(view.root_rows[rows], free, view.row_end)
+        np.minimum(each, (sums // asked).astype(np.int64), out=each)
 
 
 def _may_be_tied(view: View, ask: CandidatesRequest, slot: Slot, contended: tuple[ClassId, ...]) -> bool:
@@ -183,14 +201,14 @@ def _tied_suffixes(ask: CandidatesRequest) -> Iterator[frozenset[str]]:
 
 
 def _parts(view: View, slot: Slot, shared_rows: AbstractSet[Row]) -> Counts:
-    """How many parts of a slot each provider has room for. What a provider shares is counted as shared, to
-    its own tree too."""
+    """How many parts of a slot each provider has room for; how much it has, where a slot may be split. What a
+    provider shares is counted as shared, to its own tree too."""
     view.steps.take(20 + view.row_end // 100)
     parts = np.where(slot.own, COUNT_MAX, 0)
     for class_id, amount in slot.amounts:
         rows, free = view.classes.column(class_id).free()
         of_class = np.zeros(view.row_end, np.int64)
-        of_class[rows] = free // amount
+        of_class[rows] = free if slot.splits else free // amount
         np.minimum(parts, of_class, out=parts)
     if slot.sharing and shared_rows:
         parts[list(shared_rows)] = 0

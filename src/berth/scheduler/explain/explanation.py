@@ -87,15 +87,16 @@ def explain(
     wrong = _wrong(view, request)
     if wrong is not None:
         return wrong
-    results = narrow_down(view, request, options)
-    if isinstance(results, Rejection):
-        return results
+    narrowed = narrow_down(view, request, options)
+    if isinstance(narrowed, Rejection):
+        return narrowed
+    whole, (request, results) = request, narrowed
     candidates = HostCandidates.of(view, request.ask)
     assert not isinstance(candidates, Rejection), "names were looked up before"
     variants = Variants(view, request, options, results[0].left)
     counted = variants.count_fitting(Variant(request))
-    if not counted.exact and counted.members < variants.wanted:
-        counted = _count_by_plan(view, request, options, counted)
+    if counted.members < variants.wanted and (whole.otherwise or not counted.exact):
+        counted = _count_by_plan(view, whole, options, counted)
     fitting = min(counted.members, variants.wanted)
     taken = count_steps(results)
     total = int(np.count_nonzero(results[0].left))

@@ -50,10 +50,12 @@ from berth.model.rejections import (
 from berth.model.servers import NEEDS_MAX, Flavor, Image, Need, Server, ServerHints
 from berth.sagas import create
 from berth.sagas.needs import find_wrong
+from berth.sagas.requests import flavor_sizes
 from berth.scheduler.filters.zone import KIND as ZONE
 from berth.scheduler.filters.zone import NO_ZONE
+from berth.scheduler.flavors import wrong_flavor
 from berth.scheduler.hosts import find_host
-from berth.scheduler.spec_table import keep_properties, wrong_extra_spec, wrong_image_property
+from berth.scheduler.spec_table import keep_properties, wrong_image_property
 from berth.view import View
 
 COUNT_MAX: Final = 1000
@@ -373,7 +375,7 @@ def find_usable_flavor(call: Call, view: View, ref: str | int) -> Flavor | Rejec
     flavor = view.records.get(Flavor, id)
     if flavor is None or not call.access.may_use_flavor(flavor):
         return BuildSourceNotFound("Flavor", id)
-    wrong = wrong_extra_spec(flavor.extra_specs)
+    wrong = wrong_flavor(flavor_sizes(flavor))
     if wrong is not None:
         return BuildSourceUnusable("Flavor", id, wrong)
     return msgspec.structs.replace(flavor, projects=())

@@ -1,0 +1,671 @@
+"""What each key about hardware asks for, key by key; what is refused, by name; and where guests then go."""
+
+import random
+
+import pytest
+
+from berth.model.ids import ConsumerId
+from berth.model.placement import HYPERTHREADING, NUMA_ROOT, Inventory
+from berth.model.rejections import NoFit, SpecInvalid
+from berth.model.scheduling import (
+    Affinity,
+    CandidatesRequest,
+    HostCandidate,
+    Plan,
+    RequestGroup,
+    ScheduleRequest,
+)
+from berth.scheduler.capacity.members import count_capacity
+from berth.scheduler.devices import WrongDevice, read_catalog
+from berth.scheduler.explain import explain
+from berth.scheduler.flavors import FlavorAsk, FlavorSize, check_flavor
+from berth.scheduler.joint import plan_jointly
+from berth.scheduler.plan import plan
+from tests.options import scheduler_options
+from tests.unit.scheduler.fleets import Fleet
+
+pytestmark = pytest.mark.fast
+
+DEVICES = read_catalog(
+    [
+        '{"name": "nic", "vendor_id": "15b3", "product_id": "1017", "device_type": "type-PF"}',
+        '{"name": "vf", "resource_class": "SRIOV_NET_VF", "traits": "CUSTOM_PHYSNET_A"}',
+        '{"name": "close", "resource_class": "PGPU", "numa_policy": "required"}',
+        '{"name": "rather", "resource_class": "PGPU", "numa_policy": "preferred"}',
+    ],
+    ['{"name": "crypto", "groups": [{"resources:FPGA": "1", "trait:CUSTOM_AES": "required"}]}'],
+)
+OPTIONS = scheduler_options()
+NEAR = frozenset({"_numa0"})
+
+
+def flavor(specs: dict[str, str], vcpus: int = 4, memory_mb: int = 4096, disk_gb: int = 10) -> FlavorSize:
+    return FlavorSize(vcpus=vcpus, memory_mb=memory_mb, disk_gb=disk_gb, extra_specs=specs)
+
+
+def asked(specs: dict[str, str], image: dict[str, str] | None = None, vcpus: int = 4) -> FlavorAsk:
+    found = check_flavor(flavor(specs, vcpus), image or {}, DEVICES)
+    assert isinstance(found, FlavorAsk), found
+    return found
+
+
+def amounts(ask: CandidatesRequest) -> dict[str, dict[str, int]]:
+    return {group.suffix: dict(group.resources) for group in ask.groups}
+
+
+def group(ask: CandidatesRequest, suffix: str) -> RequestGroup:
+    return next(group for group in ask.groups if group.suffix == suffix)
+
+
+# -- what is asked for --------------------------------------------------------------------------
+
+DISK = {"": {"DISK_GB": 10}}
+WHOLE = {"": {"VCPU": 4, "MEMORY_MB": 4096, "DISK_GB": 10}}
+
+
+def one_cell(**resources: int) -> dict[str, dict[str, int]]:
+    return {**DISK, "_numa0": resources}
+
+
+REQUESTS: dict[str, tuple[dict[str, str], dict[str, str], list[dict[str, dict[str, int]]]]] = {
+    "nothing": ({}, {}, [WHOLE, WHOLE]),
+    "shared": ({"hw:cpu_policy": "shared"}, {}, [WHOLE, WHOLE]),
+    "dedicated": (
+        {"hw:cpu_policy": "dedicated"},
+        {},
+        [
+            one_cell(PCPU=4, MEMORY_MB=4096),
+            one_cell(PCPU=8, MEMORY_MB=4096),
+            {"": {"PCPU": 4, "MEMORY_MB": 4096, "DISK_GB": 10}},
+            {"": {"PCPU": 8, "MEMORY_MB": 4096, "DISK_GB": 10}},
+        ],
+    ),
+    "dedicated by the image": (
+        {"hw:numa_nodes": "1"},
+        {"hw_cpu_policy": "dedicated"},
+        [one_cell(PCPU=4, MEMORY_MB=4096), one_cell(PCPU=8, MEMORY_MB=4096)],
+    ),
+    "dedicated by amounts": (
+        {"resources:PCPU": "4", "hw:numa_nodes": "1"},
+        {},
+        [one_cell(PCPU=4, MEMORY_MB=4096), one_cell(PCPU=8, MEMORY_MB=4096)],
+    ),
+    "mixed": (
+        {"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "^0-1", "hw:numa_nodes": "1"},
+        {},
+        [
+            one_cell(VCPU=2, PCPU=2, MEMORY_MB=4096),
+            one_cell(VCPU=2, PCPU=4, MEMORY_MB=4096),
+            one_cell(VCPU=2, PCPU=8, MEMORY_MB=4096),
+        ],
+    ),
+    "isolated threads": (
+        {"hw:cpu_policy": "dedicated", "hw:cpu_thread_policy": "isolate", "hw:numa_nodes": "1"},
+        {},
+        [one_cell(PCPU=4, MEMORY_MB=4096)],
+    ),
+    "emulator apart": (
+        {"hw:cpu_policy": "dedicated", "hw:emulator_threads_policy": "isolate", "hw:numa_nodes": "2"},
+        {},
+        [
+            {**DISK, "_numa0": {"PCPU": 3, "MEMORY_MB": 2048}, "_numa1": {"PCPU": 2, "MEMORY_MB": 2048}},
+            {**DISK, "_numa0": {"PCPU": 4, "MEMORY_MB": 2048}, "_numa1": {"PCPU": 2, "MEMORY_MB": 2048}},
+            {**DISK, "_numa0": {"PCPU": 4, "MEMORY_MB": 2048}, "_numa1": {"PCPU": 4, "MEMORY_MB": 2048}},
+            {**DISK, "_numa0": {"PCPU": 8, "MEMORY_MB": 2048}, "_numa1": {"PCPU": 8, "MEMORY_MB": 2048}},
+        ],
+    ),
+    "emulator shared": ({"hw:emulator_threads_policy": "share"}, {}, [WHOLE, WHOLE]),
+    "cells": (
+        {"hw:numa_nodes": "2"},
+        {},
+        [{**DISK, "_numa0": {"VCPU": 2, "MEMORY_MB": 2048}, "_numa1": {"VCPU": 2, "MEMORY_MB": 2048}}],
+    ),
+    "cells of the image": (
+        {},
+        {"hw_numa_nodes": "2"},
+        [{**DISK, "_numa0": {"VCPU": 2, "MEMORY_MB": 2048}, "_numa1": {"VCPU": 2, "MEMORY_MB": 2048}}],
+    ),
+    "uneven cells": (
+        {
+            "hw:numa_nodes": "2",
+            "hw:numa_cpus.0": "0-2",
+            "hw:numa_cpus.1": "3",
+            "hw:numa_mem.0": "3072",
+            "hw:numa_mem.1": "1024",
+        },
+        {},
+        [{**DISK, "_numa0": {"VCPU": 3, "MEMORY_MB": 3072}, "_numa1": {"VCPU": 1, "MEMORY_MB": 1024}}],
+    ),
+    "uneven cells of the image": (
+        {"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "3"},
+        {
+            "hw_numa_nodes": "2",
+            "hw_numa_cpus.0": "0-2",
+            "hw_numa_cpus.1": "3",
+            "hw_numa_mem.0": "3072",
+            "hw_numa_mem.1": "1024",
+        },
+        [
+            {**DISK, "_numa0": {"VCPU": 3, "MEMORY_MB": 3072}, "_numa1": {"PCPU": n, "MEMORY_MB": 1024}}
+            for n in (1, 2, 4, 8)
+        ],
+    ),
+    "small pages": (
+        {"hw:mem_page_size": "small"},
+        {},
+        [one_cell(VCPU=4, MEMORY_MB=4096), WHOLE],
+    ),
+    "pages of 2 MB": (
+        {"hw:mem_page_size": "2048", "hw:numa_nodes": "1"},
+        {},
+        [one_cell(VCPU=4, CUSTOM_MEMORY_PAGES_2M=2048)],
+    ),
+    "pages of 1 GB": (
+        {"hw:mem_page_size": "1GB", "hw:numa_nodes": "2"},
+        {},
+        [
+            {
+                **DISK,
+                "_numa0": {"VCPU": 2, "CUSTOM_MEMORY_PAGES_1G": 2},
+                "_numa1": {"VCPU": 2, "CUSTOM_MEMORY_PAGES_1G": 2},
+            }
+        ],
+    ),
+    "large pages": (
+        {"hw:mem_page_size": "large"},
+        {},
+        [
+            one_cell(VCPU=4, CUSTOM_MEMORY_PAGES_1G=4),
+            one_cell(VCPU=4, CUSTOM_MEMORY_PAGES_2M=2048),
+            {"": {"VCPU": 4, "CUSTOM_MEMORY_PAGES_1G": 4, "DISK_GB": 10}},
+            {"": {"VCPU": 4, "CUSTOM_MEMORY_PAGES_2M": 2048, "DISK_GB": 10}},
+        ],
+    ),
+    "any pages": (
+        {"hw:mem_page_size": "any", "hw:numa_nodes": "1"},
+        {},
+        [
+            one_cell(VCPU=4, MEMORY_MB=4096),
+            one_cell(VCPU=4, CUSTOM_MEMORY_PAGES_2M=2048),
+            one_cell(VCPU=4, CUSTOM_MEMORY_PAGES_1G=4),
+        ],
+    ),
+    "pages that the image chooses": (
+        {"hw:mem_page_size": "large", "hw:numa_nodes": "1"},
+        {"hw_mem_page_size": "2MB"},
+        [one_cell(VCPU=4, CUSTOM_MEMORY_PAGES_2M=2048)],
+    ),
+    "devices": (
+        {"pci_passthrough:alias": "nic:2, vf:1"},
+        {},
+        [
+            {
+                **WHOLE,
+                "_pci0": {"CUSTOM_PCI_15B3_1017": 1},
+                "_pci1": {"CUSTOM_PCI_15B3_1017": 1},
+                "_pci2": {"SRIOV_NET_VF": 1},
+            }
+        ]
+        * 2,
+    ),
+    "a profile": ({"accel:device_profile": "crypto"}, {}, [{**WHOLE, "_accel0": {"FPGA": 1}}] * 2),
+    "a VGPU": ({"resources:VGPU": "1"}, {}, [{"": {**WHOLE[""], "VGPU": 1}}] * 2),
+    "a numbered group": (
+        {"resources1:VGPU": "1", "hw:numa_nodes": "1"},
+        {},
+        [{**DISK, "1": {"VGPU": 1}, "_numa0": {"VCPU": 4, "MEMORY_MB": 4096}}],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REQUESTS)
+def test_a_key_asks_for(case: str) -> None:
+    specs, image, expected = REQUESTS[case]
+    found = asked(specs, image)
+    assert [amounts(ask) for ask in (found.ask, *found.otherwise)] == expected
+
+
+def test_guest_cells_are_on_different_cells_of_the_host_and_a_guest_without_them_may_be_split() -> None:
+    ask = asked({"hw:numa_nodes": "2"}).ask
+    assert ask.distinct == (frozenset({"_numa0", "_numa1"}),)
+    assert group(ask, "_numa0").required == ((NUMA_ROOT,),)
+    assert (ask.isolate, ask.split) == (False, frozenset())
+    whole = asked({"hw:cpu_policy": "dedicated"})
+    assert group(whole.ask, "_numa0").required == ()
+    assert whole.otherwise[-1].split == {"PCPU", "MEMORY_MB"}
+    assert asked({}).otherwise[0].split == {"VCPU", "MEMORY_MB"}
+
+
+@pytest.mark.parametrize(
+    ("specs", "image", "required", "forbidden"),
+    [
+        ({}, {}, False, False),
+        ({"hw:cpu_thread_policy": "prefer"}, {}, False, False),
+        ({"hw:cpu_thread_policy": "require"}, {}, True, False),
+        ({"hw:cpu_thread_policy": "isolate"}, {}, False, True),
+        ({}, {"hw_cpu_thread_policy": "isolate"}, False, True),
+        ({"hw:cpu_thread_policy": "prefer"}, {"hw_cpu_thread_policy": "require"}, True, False),
+    ],
+)
+def test_thread_policies_are_a_trait(
+    specs: dict[str, str], image: dict[str, str], required: bool, forbidden: bool
+) -> None:
+    cell = group(asked({"hw:cpu_policy": "dedicated", **specs}, image).ask, "_numa0")
+    assert ((HYPERTHREADING,) in cell.required, HYPERTHREADING in cell.forbidden) == (required, forbidden)
+
+
+def test_devices_are_near_the_guest_as_their_policy_says() -> None:
+    def affinities(specs: dict[str, str], image: dict[str, str] | None = None) -> list[tuple[Affinity, ...]]:
+        found = asked(specs, image)
+        return [ask.affinities for ask in (found.ask, *found.otherwise)]
+
+    pinned = {"hw:numa_nodes": "1"}
+    near, legacy = (Affinity("_pci0", NEAR),), (Affinity("_pci0", NEAR, or_outside=True),)
+    assert affinities({"pci_passthrough:alias": "vf:1"}) == [(), ()]
+    assert affinities({"pci_passthrough:alias": "vf:1", **pinned}) == [legacy]
+    assert affinities({"pci_passthrough:alias": "close:1"}) == [near]
+    assert affinities({"pci_passthrough:alias": "rather:1"}) == [(), ()]
+    assert affinities({"pci_passthrough:alias": "rather:1", **pinned}) == [near, ()]
+    for policy, expected in {
+        "required": [near],
+        "socket": [near],
+        "legacy": [legacy],
+        "preferred": [near, ()],
+    }.items():
+        specs = {"pci_passthrough:alias": "vf:1", **pinned}
+        assert affinities({**specs, "hw:pci_numa_affinity_policy": policy}) == expected
+        assert affinities(specs, {"hw_pci_numa_affinity_policy": policy}) == expected
+
+
+def test_isolation_is_about_numbered_groups_and_not_about_cells_and_devices() -> None:
+    specs = {
+        "resources1:VGPU": "1",
+        "resources2:VGPU": "1",
+        "group_policy": "isolate",
+        "hw:numa_nodes": "2",
+        "pci_passthrough:alias": "vf:1",
+    }
+    ask = asked(specs).ask
+    assert ask.isolate is False
+    assert ask.distinct == (frozenset({"1", "2"}), frozenset({"_numa0", "_numa1"}))
+
+
+def test_traits_of_a_guest_that_takes_nothing_of_its_host_are_asked_of_the_host_itself() -> None:
+    specs = {"hw:numa_nodes": "1", "trait:CUSTOM_A": "required", "trait:CUSTOM_B": "forbidden"}
+    found = check_flavor(flavor(specs, disk_gb=0))
+    assert isinstance(found, FlavorAsk)
+    assert (found.ask.root_required, found.ask.root_forbidden) == ({"CUSTOM_A"}, {"CUSTOM_B"})
+    assert list(amounts(found.ask)) == ["_numa0"]
+
+
+# -- what is refused ----------------------------------------------------------------------------
+
+DEDICATED = {"hw:cpu_policy": "dedicated"}
+REFUSED: dict[str, tuple[dict[str, str], dict[str, str], str, str]] = {
+    "policy": ({"hw:cpu_policy": "pinned"}, {}, "hw:cpu_policy", "one of shared, dedicated, mixed"),
+    "mask without mixed": ({**DEDICATED, "hw:cpu_dedicated_mask": "0"}, {}, "hw:cpu_dedicated_mask", "mixed"),
+    "mixed without mask": ({"hw:cpu_policy": "mixed"}, {}, "hw:cpu_policy", "hw:cpu_dedicated_mask"),
+    "image mixed": ({}, {"hw_cpu_policy": "mixed"}, "hw_cpu_policy", "hw:cpu_dedicated_mask"),
+    "mask of all": (
+        {"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "0-3"},
+        {},
+        "hw:cpu_dedicated_mask",
+        "not all of them",
+    ),
+    "mask beyond": (
+        {"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "3-4"},
+        {},
+        "hw:cpu_dedicated_mask",
+        "0 to 3",
+    ),
+    "threads": ({**DEDICATED, "hw:cpu_thread_policy": "share"}, {}, "hw:cpu_thread_policy", "prefer"),
+    "threads of shared": ({"hw:cpu_thread_policy": "isolate"}, {}, "hw:cpu_thread_policy", "shared"),
+    "threads of the image": ({}, {"hw_cpu_thread_policy": "require"}, "hw_cpu_thread_policy", "shared"),
+    "threads twice": (
+        {**DEDICATED, "hw:cpu_thread_policy": "isolate", "trait:HW_CPU_HYPERTHREADING": "required"},
+        {},
+        "hw:cpu_thread_policy",
+        "trait:HW_CPU_HYPERTHREADING=required",
+    ),
+    "emulator of shared": (
+        {"hw:emulator_threads_policy": "isolate"},
+        {},
+        "hw:emulator_threads_policy",
+        "shared",
+    ),
+    "no cells": ({"hw:numa_nodes": "0"}, {}, "hw:numa_nodes", "from 1 to 64"),
+    "cells that do not divide": ({"hw:numa_nodes": "3"}, {}, "hw:numa_nodes", "divides 4 cpus and 4096 MB"),
+    "cells by halves": (
+        {"hw:numa_nodes": "2", "hw:numa_cpus.0": "0-1", "hw:numa_cpus.1": "2-3"},
+        {},
+        "hw:numa_nodes",
+        "numa_mem.N of each cell, 0 to 1",
+    ),
+    "cells without a number": ({"hw:numa_cpus.0": "0-3"}, {}, "hw:numa_cpus.0", "hw:numa_nodes"),
+    "a cpu in no cell": (
+        {"hw:numa_nodes": "1", "hw:numa_cpus.0": "0-2", "hw:numa_mem.0": "4096"},
+        {},
+        "hw:numa_cpus.0 to .0",
+        "cpu 3 is in none",
+    ),
+    "memory of cells": (
+        {"hw:numa_nodes": "1", "hw:numa_cpus.0": "0-3", "hw:numa_mem.0": "4000"},
+        {},
+        "hw:numa_mem.0 to .0",
+        "4096 MB in all",
+    ),
+    "pages": ({"hw:mem_page_size": "16MB"}, {}, "hw:mem_page_size", "small, large, any"),
+    "pages of the image alone": (
+        {},
+        {"hw_mem_page_size": "large"},
+        "hw_mem_page_size",
+        "the flavor has none",
+    ),
+    "device": ({"pci_passthrough:alias": "modem:1"}, {}, "pci_passthrough:alias", "modem is not"),
+    "number of devices": ({"pci_passthrough:alias": "vf:65"}, {}, "pci_passthrough:alias", "64 devices"),
+    "no device": ({"pci_passthrough:alias": "vf:0"}, {}, "pci_passthrough:alias", "NAME:COUNT"),
+    "profile": ({"accel:device_profile": "x"}, {}, "accel:device_profile", "is configured"),
+    "policy of devices": (
+        {"hw:pci_numa_affinity_policy": "near"},
+        {},
+        "hw:pci_numa_affinity_policy",
+        "socket",
+    ),
+    "amounts beside a policy": (
+        {**DEDICATED, "resources:PCPU": "4"},
+        {},
+        "hw:cpu_policy",
+        "left out beside resources:PCPU=4",
+    ),
+    "amounts beside cells": (
+        {"hw:numa_nodes": "2", "resources:MEMORY_MB": "1"},
+        {},
+        "resources:MEMORY_MB",
+        "hw:numa_nodes=2",
+    ),
+    "both kinds of cpu": (
+        {"resources:VCPU": "4", "resources:PCPU": "4"},
+        {},
+        "resources:PCPU",
+        "left out beside resources:VCPU=4",
+    ),
+    "another number of cpus": (
+        {"resources1:PCPU": "3"},
+        {},
+        "resources1:PCPU",
+        "4, for the flavor has 4 vcpus",
+    ),
+    "a group of ours": (
+        {"hw:numa_nodes": "1", "resources_numa0:VGPU": "1"},
+        {},
+        "resources_numa0:",
+        "the group _numa0 is taken",
+    ),
+    "shared and dedicated": (
+        {"hw:cpu_policy": "shared"},
+        {"hw_cpu_policy": "dedicated"},
+        "hw_cpu_policy",
+        "hw:cpu_policy=shared",
+    ),
+    "mixed and dedicated": (
+        {"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "0"},
+        {"hw_cpu_policy": "dedicated"},
+        "hw_cpu_policy",
+        "hw:cpu_policy=mixed",
+    ),
+    "threads of both": (
+        {**DEDICATED, "hw:cpu_thread_policy": "isolate"},
+        {"hw_cpu_thread_policy": "require"},
+        "hw_cpu_thread_policy",
+        "hw:cpu_thread_policy=isolate",
+    ),
+    "cells of both": ({"hw:numa_nodes": "2"}, {"hw_numa_nodes": "2"}, "hw_numa_nodes", "hw:numa_nodes=2"),
+    "lists of both": (
+        {"hw:numa_nodes": "1", "hw:numa_cpus.0": "0-3", "hw:numa_mem.0": "4096"},
+        {"hw_numa_cpus.0": "0-3"},
+        "hw_numa_cpus.0",
+        "hw:numa_cpus.0=0-3",
+    ),
+    "pages of both": (
+        {"hw:mem_page_size": "2MB"},
+        {"hw_mem_page_size": "2MB"},
+        "hw_mem_page_size",
+        "hw:mem_page_size=2MB",
+    ),
+    "small pages for large": (
+        {"hw:mem_page_size": "large"},
+        {"hw_mem_page_size": "small"},
+        "hw_mem_page_size",
+        "hw:mem_page_size=large",
+    ),
+    "policies of both": (
+        {"hw:pci_numa_affinity_policy": "required"},
+        {"hw_pci_numa_affinity_policy": "legacy"},
+        "hw_pci_numa_affinity_policy",
+        "hw:pci_numa_affinity_policy=required",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_key_is_refused_by_name(case: str) -> None:
+    specs, image, key, accepted = REFUSED[case]
+    found = check_flavor(flavor(specs), image, DEVICES)
+    assert isinstance(found, SpecInvalid), found
+    assert found.key == key
+    assert accepted in found.accepted
+    assert found.value == {**specs, **image}.get(key, found.value)
+
+
+def test_pages_that_do_not_divide_the_memory_are_refused() -> None:
+    found = check_flavor(flavor({"hw:mem_page_size": "1GB"}, memory_mb=1536))
+    assert isinstance(found, SpecInvalid)
+    assert (found.key, found.value) == ("hw:mem_page_size", "1GB")
+    assert "1536 MB" in found.accepted
+
+
+@pytest.mark.parametrize(
+    ("alias", "profile", "words"),
+    [
+        ('{"name": "a"}', None, "a: vendor_id and product_id, or resource_class, are needed"),
+        ('{"name": "a", "vendor_id": "8086"}', None, "are needed"),
+        ('{"name": "a", "vendor_id": "8086", "product_id": "1", "x": 1}', None, "pci_aliases"),
+        (
+            '{"name": "a", "vendor_id": "8086", "product_id": "0001", "device_type": "type-VF"}',
+            None,
+            "VFs are units of their PF",
+        ),
+        ('{"name": "a", "resource_class": "MODEM"}', None, "'MODEM' is no resource class"),
+        ('{"name": "a", "resource_class": "PGPU", "traits": "FAST"}', None, "'FAST' is no trait"),
+        ("gpu", None, "pci_aliases: gpu"),
+        (None, '{"name": "p", "groups": []}', "device_profiles"),
+        (None, '{"name": "p", "groups": [{"trait:CUSTOM_A": "required"}]}', "no resources"),
+        (None, '{"name": "p", "groups": [{"accel:x": "1"}]}', "accel:x is not understood"),
+        (None, '{"name": "p", "groups": [{"resources:FPGA": "0"}]}', "resources:FPGA is '0'"),
+    ],
+)
+def test_a_device_that_cannot_be_is_refused_at_the_start(
+    alias: str | None, profile: str | None, words: str
+) -> None:
+    with pytest.raises(WrongDevice) as refused:
+        read_catalog([alias] if alias else [], [profile] if profile else [])
+    assert words in str(refused.value)
+
+
+# -- where they go ------------------------------------------------------------------------------
+
+
+def machine(fleet: Fleet, name: str, cells: int = 2, **amounts: Inventory | int) -> None:
+    """A host with NUMA cells of so much each."""
+    fleet.provider(name, {"DISK_GB": 100})
+    for cell in range(cells):
+        fleet.provider(f"{name}-numa{cell}", amounts, parent=name, traits=(NUMA_ROOT,))
+
+
+def request(specs: dict[str, str], vcpus: int = 4, members: int = 1, **fields: int) -> ScheduleRequest:
+    found = asked(specs, vcpus=vcpus)
+    return ScheduleRequest(
+        ask=found.ask,
+        otherwise=found.otherwise,
+        members=tuple(ConsumerId(f"member-{number}") for number in range(members)),
+        at_least=members,
+        project="p",
+        user="u",
+        **fields,
+    )
+
+
+def place(fleet: Fleet, wanted: ScheduleRequest) -> Plan:
+    found = plan(fleet.view, wanted, OPTIONS, random.Random(1), 0)
+    assert isinstance(found, Plan), found
+    return found
+
+
+def held(candidate: HostCandidate) -> dict[str, dict[str, int]]:
+    return {provider.removeprefix("id-of-"): dict(amounts) for provider, amounts in candidate.wanted}
+
+
+def test_each_guest_cell_is_on_a_cell_of_its_own() -> None:
+    fleet = Fleet()
+    machine(fleet, "a", VCPU=8, MEMORY_MB=8192)
+    (placement,) = place(fleet, request({"hw:numa_nodes": "2"})).placements
+    half = {"VCPU": 2, "MEMORY_MB": 2048}
+    assert held(placement.chosen) == {"a": {"DISK_GB": 10}, "a-numa0": half, "a-numa1": half}
+    assert isinstance(plan(fleet.view, request({"hw:numa_nodes": "4"}), OPTIONS, random.Random(1), 0), NoFit)
+
+
+def test_a_guest_without_cells_can_use_cells_that_are_each_too_small() -> None:
+    fleet = Fleet()
+    machine(fleet, "a", VCPU=8, MEMORY_MB=8192)
+    fleet.take("a-numa0", {"VCPU": 5})
+    fleet.take("a-numa1", {"VCPU": 2})
+    (placement,) = place(fleet, request({}, vcpus=9)).placements
+    assert held(placement.chosen) == {
+        "a": {"DISK_GB": 10},
+        "a-numa0": {"VCPU": 3},
+        "a-numa1": {"VCPU": 6, "MEMORY_MB": 4096},
+    } or held(placement.chosen) == {
+        "a": {"DISK_GB": 10},
+        "a-numa0": {"VCPU": 3, "MEMORY_MB": 4096},
+        "a-numa1": {"VCPU": 6},
+    }
+    assert isinstance(plan(fleet.view, request({}, vcpus=10), OPTIONS, random.Random(1), 0), NoFit)
+    # A guest that asks for one cell gets one, or none.
+    one = request({"hw:numa_nodes": "1"}, vcpus=7)
+    assert isinstance(plan(fleet.view, one, OPTIONS, random.Random(1), 0), NoFit)
+
+
+def test_one_cell_is_preferred_to_two() -> None:
+    fleet = Fleet()
+    machine(fleet, "a", PCPU=4, MEMORY_MB=2048)
+    machine(fleet, "b", PCPU=4, MEMORY_MB=8192)
+    wanted = request({"hw:cpu_policy": "dedicated"}, alternates=1)
+    (placement,) = place(fleet, wanted).placements
+    assert held(placement.chosen) in (
+        {"b": {"DISK_GB": 10}, f"b-numa{n}": {"PCPU": 4, "MEMORY_MB": 4096}} for n in range(2)
+    )
+    # The alternate is a host on which it has to be split.
+    (other,) = placement.alternates
+    assert {name: part["MEMORY_MB"] for name, part in held(other).items() if "MEMORY_MB" in part} == {
+        "a-numa0": 2048,
+        "a-numa1": 2048,
+    }
+
+
+def test_a_host_without_numa_information_serves_whoever_asks_for_no_cell() -> None:
+    fleet = Fleet()
+    fleet.provider("flat", {"VCPU": 8, "PCPU": 8, "MEMORY_MB": 8192, "DISK_GB": 100})
+    assert place(fleet, request({})).placements
+    assert place(fleet, request({"hw:cpu_policy": "dedicated"})).placements
+    for key in ("hw:numa_nodes",):
+        assert isinstance(plan(fleet.view, request({key: "1"}), OPTIONS, random.Random(1), 0), NoFit)
+
+
+def test_a_batch_takes_whole_cells_first_and_splits_what_is_left() -> None:
+    fleet = Fleet()
+    machine(fleet, "a", VCPU=6, MEMORY_MB=16384)
+    placements = place(fleet, request({}, members=3)).placements
+    taken = [
+        {name: part["VCPU"] for name, part in held(one.chosen).items() if "VCPU" in part}
+        for one in placements
+    ]
+    assert sorted(len(parts) for parts in taken) == [1, 1, 2]
+    assert sum(sum(parts.values()) for parts in taken) == 12
+    found = count_capacity(fleet.view, request({}), OPTIONS)
+    assert (found.count, found.exact) == (3, True)  # type: ignore[union-attr]
+
+
+def test_dedicated_cpus_of_hosts_with_threads_are_taken_in_whole_cores() -> None:
+    fleet = Fleet()
+    machine(fleet, "a", PCPU=Inventory(8, min_unit=2, step_size=2), MEMORY_MB=8192)
+    (placement,) = place(fleet, request({"hw:cpu_policy": "dedicated"}, vcpus=3)).placements
+    assert 4 in {part.get("PCPU") for part in held(placement.chosen).values()}
+    machine(fleet, "b", PCPU=8, MEMORY_MB=8192)
+    (placement,) = place(fleet, request({"hw:cpu_policy": "dedicated"}, vcpus=3)).placements
+    assert placement.chosen.host_name == "b"
+    assert 3 in {part.get("PCPU") for part in held(placement.chosen).values()}
+
+
+def gpus(fleet: Fleet, name: str, cells: tuple[str, ...]) -> None:
+    for number, parent in enumerate(cells):
+        fleet.provider(f"{name}-gpu{number}", {"PGPU": 1}, parent=parent)
+
+
+def test_a_device_is_below_a_cell_of_the_guest_where_it_must_be() -> None:
+    fleet = Fleet()
+    machine(fleet, "a", VCPU=8, MEMORY_MB=8192)
+    gpus(fleet, "a", ("a-numa1",))
+    (placement,) = place(fleet, request({"pci_passthrough:alias": "close:1"})).placements
+    assert held(placement.chosen) == {
+        "a": {"DISK_GB": 10},
+        "a-numa1": {"VCPU": 4, "MEMORY_MB": 4096},
+        "a-gpu0": {"PGPU": 1},
+    }
+    fleet.take("a-numa1", {"VCPU": 6})
+    far = request({"pci_passthrough:alias": "close:1"})
+    assert isinstance(plan(fleet.view, far, OPTIONS, random.Random(1), 0), NoFit)
+    rather = request({"pci_passthrough:alias": "rather:1", "hw:numa_nodes": "1"})
+    (placement,) = place(fleet, rather).placements
+    assert "a-numa0" in held(placement.chosen)
+
+
+def test_a_device_that_is_preferred_near_is_near_on_another_host_before_it_is_far() -> None:
+    fleet = Fleet()
+    machine(fleet, "a", VCPU=64, MEMORY_MB=65536)
+    machine(fleet, "b", VCPU=8, MEMORY_MB=8192)
+    gpus(fleet, "a", ("a",))
+    gpus(fleet, "b", ("b-numa0",))
+    wanted = request({"pci_passthrough:alias": "rather:1", "hw:numa_nodes": "1"}, alternates=1)
+    (placement,) = place(fleet, wanted).placements
+    assert (placement.chosen.host_name, placement.alternates[0].host_name) == ("b", "a")
+    # Where a device of unknown place will do, both are as good.
+    legacy = {
+        "pci_passthrough:alias": "rather:1",
+        "hw:pci_numa_affinity_policy": "legacy",
+        "hw:numa_nodes": "1",
+    }
+    assert place(fleet, request(legacy, alternates=1)).placements[0].alternates
+
+
+def test_joint_plans_ask_otherwise_too() -> None:
+    fleet = Fleet()
+    machine(fleet, "a", VCPU=6, MEMORY_MB=16384)
+    first, second = request({}, members=2), request({})
+    second = ScheduleRequest(
+        ask=second.ask,
+        otherwise=second.otherwise,
+        members=(ConsumerId("other"),),
+        at_least=1,
+        project="p",
+        user="u",
+    )
+    found = plan_jointly(fleet.view, (first, second), OPTIONS, random.Random(1), 0)
+    assert isinstance(found, tuple), found
+    assert [len(planned.placements) for planned in found] == [2, 1]
+
+
+def test_an_explanation_counts_what_is_split() -> None:
+    fleet = Fleet()
+    machine(fleet, "a", VCPU=6, MEMORY_MB=16384)
+    found = explain(fleet.view, request({}, members=4), OPTIONS, str)
+    assert (found.fitting, found.needed) == (3, 4)  # type: ignore[union-attr]
