@@ -21,6 +21,7 @@ tree is changed, and a complaint says which server it is.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from math import lcm
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -30,7 +31,13 @@ from berth.cell import shape
 from berth.cell.placement import ClaimRefused, PlacementUnavailable
 from berth.cell.protocol import Register, ReportedProvider
 from berth.client import Answer, Client, Unreachable
-from berth.model.placement import AGENT_CELL_HEADER, SHARES_VIA_AGGREGATE, Inventory
+from berth.model.placement import (
+    AGENT_CELL_HEADER,
+    DEDICATED,
+    HYPERTHREADING,
+    SHARES_VIA_AGGREGATE,
+    Inventory,
+)
 from berth.model.saga_runs import OwnedProvider
 from berth.sagas.hosts import cell_aggregate
 
@@ -62,6 +69,12 @@ def read_owned(host: Register) -> tuple[OwnedProvider, ...]:
 def _read_owned_provider(provider: ReportedProvider) -> OwnedProvider:
     inventories = {name: inventory.in_full() for name, inventory in provider.inventories.items()}
     traits = set(provider.traits) - {SHARES_VIA_AGGREGATE}
+    if any(len(core) > 1 for core in provider.siblings):
+        traits.add(HYPERTHREADING)
+    threads = _count_threads(provider)
+    if DEDICATED in inventories and 1 < threads <= inventories[DEDICATED].max_unit:
+        whole = {"min_unit": threads, "step_size": lcm(threads, inventories[DEDICATED].step_size)}
+        inventories[DEDICATED] = msgspec.structs.replace(inventories[DEDICATED], **whole)
     return OwnedProvider(
         provider.id,
         inventories,
@@ -69,6 +82,16 @@ def _read_owned_provider(provider: ReportedProvider) -> OwnedProvider:
         units=provider.units,
         siblings=provider.siblings,
     )
+
+
+def _count_threads(provider: ReportedProvider) -> int:
+    """How many threads each core of a provider's dedicated cpus has. These are given out in whole cores: no
+    two servers share a core, and whoever requires siblings finds them (docs/decisions/024). 1 where cores
+    differ: then cpus are given out one by one."""
+    threads = {len(core) for core in provider.siblings}
+    named = sum(len(core) for core in provider.siblings)
+    is_even = len(threads) == 1 and named == len(provider.units.get(DEDICATED, ()))
+    return threads.pop() if is_even else 1
 
 
 class HostTreeWriter:

@@ -68,9 +68,9 @@ def with_room(view: View, class_id: ClassId, amount: int) -> Mask:
 
 
 def with_any_room(view: View, class_id: ClassId) -> Mask:
-    """Rows where anything of the class is free."""
+    """Rows where one more allocation of some amount would be accepted."""
     view.steps.take(10 + view.row_end // 500)
-    rows, free = view.classes.column(class_id).free()
+    rows, free = view.classes.column(class_id).free_for_one()
     mask = np.zeros(view.row_end, np.bool_)
     mask[rows[free > 0]] = True
     return mask

@@ -275,9 +275,9 @@ class _Sharing:
 
 
 def roots_with_sum(view: View, class_id: ClassId, amount: int, own: Mask) -> Mask:
-    """The roots in whose trees these rows have as much of a class free, all together."""
+    """The roots in whose trees these rows have as much of a class for one consumer, all together."""
     view.steps.take(10 + view.row_end // 100)
-    rows, free = view.classes.column(class_id).free()
+    rows, free = view.classes.column(class_id).free_for_one()
     usable = own[rows]
     enough: Mask = np.bincount(view.root_rows[rows[usable]], free[usable], view.row_end) >= amount
     return enough

@@ -113,6 +113,13 @@ class Column:
         """The rows of the column and what is free on each (nothing, where a provider is over capacity)."""
         return self._rows[: self._count], np.maximum(self._free[: self._count], 0)
 
+    def free_for_one(self) -> tuple[Rows, NDArray[np.int64]]:
+        """The rows of the column and the most that one consumer could get on each, as its units allow."""
+        end = self._count
+        step = self._step_size[:end]
+        most = np.minimum(self._free[:end], self._max_unit[:end]) // step * step
+        return self._rows[:end], np.where(most >= np.maximum(self._min_unit[:end], 1), most, 0)
+
     def rows(self) -> Rows:
         """The rows of the column, in no particular order."""
         return self._rows[: self._count]

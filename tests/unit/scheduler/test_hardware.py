@@ -294,7 +294,8 @@ def test_traits_of_a_guest_that_takes_nothing_of_its_host_are_asked_of_the_host_
     specs = {"hw:numa_nodes": "1", "trait:CUSTOM_A": "required", "trait:CUSTOM_B": "forbidden"}
     found = check_flavor(flavor(specs, disk_gb=0))
     assert isinstance(found, FlavorAsk)
-    assert (found.ask.root_required, found.ask.root_forbidden) == ({"CUSTOM_A"}, {"CUSTOM_B"})
+    assert found.ask.root_required == frozenset({"CUSTOM_A"})
+    assert found.ask.root_forbidden == frozenset({"CUSTOM_B"})
     assert list(amounts(found.ask)) == ["_numa0"]
 
 
@@ -502,16 +503,18 @@ def machine(fleet: Fleet, name: str, cells: int = 2, **amounts: Inventory | int)
         fleet.provider(f"{name}-numa{cell}", amounts, parent=name, traits=(NUMA_ROOT,))
 
 
-def request(specs: dict[str, str], vcpus: int = 4, members: int = 1, **fields: int) -> ScheduleRequest:
+def request(
+    specs: dict[str, str], vcpus: int = 4, members: int = 1, alternates: int = 0, name: str = "member"
+) -> ScheduleRequest:
     found = asked(specs, vcpus=vcpus)
     return ScheduleRequest(
         ask=found.ask,
         otherwise=found.otherwise,
-        members=tuple(ConsumerId(f"member-{number}") for number in range(members)),
+        members=tuple(ConsumerId(f"{name}-{number}") for number in range(members)),
         at_least=members,
         project="p",
         user="u",
-        **fields,
+        alternates=alternates,
     )
 
 
@@ -650,15 +653,7 @@ def test_a_device_that_is_preferred_near_is_near_on_another_host_before_it_is_fa
 def test_joint_plans_ask_otherwise_too() -> None:
     fleet = Fleet()
     machine(fleet, "a", VCPU=6, MEMORY_MB=16384)
-    first, second = request({}, members=2), request({})
-    second = ScheduleRequest(
-        ask=second.ask,
-        otherwise=second.otherwise,
-        members=(ConsumerId("other"),),
-        at_least=1,
-        project="p",
-        user="u",
-    )
+    first, second = request({}, members=2), request({}, name="other")
     found = plan_jointly(fleet.view, (first, second), OPTIONS, random.Random(1), 0)
     assert isinstance(found, tuple), found
     assert [len(planned.placements) for planned in found] == [2, 1]
