@@ -272,10 +272,12 @@ class _Guest(NamedTuple):
         others = (*self.devices, *self.profile)
         beside = msgspec.structs.replace(plain, groups=(*plain.groups, *others)) if others else plain
         if self.topology is None:
-            yield beside
             split = _SIZES.intersection(name for name, _ in _unsuffixed(plain).resources)
-            if split:
-                yield msgspec.structs.replace(beside, split=split)
+            rounded = [beside]
+            if DEDICATED in split:
+                rounded = [_round_cpus(beside, threads) for threads in _THREADS_OF_A_CORE]
+            yield from rounded
+            yield from (msgspec.structs.replace(ask, split=split) for ask in rounded if split)
             return
         near, may_be_far = self._affinities(preferred=True), self._affinities(preferred=False)
         for affinities in dict.fromkeys((near, may_be_far)):
@@ -385,6 +387,22 @@ def _cells(topology: GuestTopology, page_size: int, threads: int) -> tuple[Reque
             )
         )
     return tuple(found)
+
+
+def _round_cpus(ask: CandidatesRequest, threads: int) -> CandidatesRequest:
+    """The request with the dedicated cpus of the unsuffixed group in cores of so many threads."""
+    host = _unsuffixed(ask)
+    amount = dict(host.resources).get(DEDICATED, 0)
+    if amount % threads == 0:
+        return ask
+    resources = tuple(
+        (name, _round_up(amount, threads) if name == DEDICATED else amount) for name, amount in host.resources
+    )
+    groups = tuple(
+        msgspec.structs.replace(group, resources=resources) if group is host else group
+        for group in ask.groups
+    )
+    return msgspec.structs.replace(ask, groups=groups)
 
 
 def _round_up(amount: int, step: int) -> int:

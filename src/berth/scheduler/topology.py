@@ -112,7 +112,9 @@ class _Reader:
             return threads
         if isinstance(emulator, SpecInvalid):
             return emulator
-        if nodes is None and pages is None and not dedicated:
+        # Amounts that are named by themselves are asked for as they are named.
+        is_named = self._size.dedicated_cpus is not None and threads == "prefer" and not emulator
+        if nodes is None and pages is None and (not dedicated or is_named):
             return None
         cells = self._read_cells(1 if nodes is None else nodes, dedicated)
         if isinstance(cells, SpecInvalid):

@@ -85,6 +85,11 @@ REQUESTS: dict[str, tuple[dict[str, str], dict[str, str], list[dict[str, dict[st
         {"hw_cpu_policy": "dedicated"},
         [one_cell(PCPU=4, MEMORY_MB=4096), one_cell(PCPU=8, MEMORY_MB=4096)],
     ),
+    "dedicated by amounts alone": (
+        {"resources:PCPU": "4"},
+        {},
+        [{"": {"MEMORY_MB": 4096, "DISK_GB": 10, "PCPU": n}} for n in (4, 8, 4, 8)],
+    ),
     "dedicated by amounts": (
         {"resources:PCPU": "4", "hw:numa_nodes": "1"},
         {},
