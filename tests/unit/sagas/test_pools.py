@@ -3,11 +3,9 @@ unless the server goes where its pool cannot be used."""
 
 import uuid
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from berth.api.kernel.rejections import nova_problem, why_no_place
 from berth.doctor.findings import examine
@@ -16,8 +14,8 @@ from berth.model import commands as c
 from berth.model.ids import ConsumerId, ProviderId
 from berth.model.placement import Inventory
 from berth.model.rejections import NoFit, PoolShortage, Rejection, UnitsViolated
-from berth.model.saga_runs import Outbox, SagaRun
-from berth.model.servers import Flavor
+from berth.model.servers import Flavor, Server
+from berth.sagas import create
 from tests.unit.sagas.regions import Faults, Region, S, pool_id
 
 pytestmark = pytest.mark.fast
@@ -345,6 +343,83 @@ def test_a_resize_that_stays_on_its_host(end: str, to: int, meanwhile: int) -> N
     assert examine(region.view, region.now_s) == ()
 
 
+# -- operations that are no moves ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["stop", "rebuild", "shelve"])
+def test_what_stays_on_its_host_keeps_what_it_has(name: str) -> None:
+    region = pooled()
+    region.run("create", S, flavor=flavor(40))
+    assert region.begin(name, S) is None
+    assert {amount for _, amount in uses(region, Faults())} == {40}
+    assert used(region) == 40
+    region.run("delete", S)
+    assert used(region) == 0
+
+
+def test_a_shelved_server_leaves_the_pool_and_claims_anew() -> None:
+    region = pooled(total=60)
+    region.run("create", S, flavor=flavor(40))
+    region.run("shelve_away", S)
+    assert used(region) == 0
+    other = region.ids.uuid()
+    region.run("create", other, flavor=flavor(40))
+    refused = region.begin("unshelve", S)
+    assert isinstance(refused, NoFit)
+    assert "The pool pool-1 has 20 of 60 DISK_GB free; 40 are asked for." in nova_problem(refused).text
+    region.run("delete", other)
+    region.run("unshelve", S, Faults(once=["build"]))
+    assert (region.server(S).state, used(region)) == ("active", 40)
+    region.run("shelve", S)
+    region.run("shelve_offload", S)
+    assert used(region) == 0
+    assert examine(region.view, region.now_s) == ()
+
+
+@pytest.mark.parametrize("fails", [Faults(once=["build"]), Faults(["build"])])
+def test_a_failed_build_takes_its_claim_to_the_pool_of_the_alternate(fails: Faults) -> None:
+    region = Region(hosts=2, disk_gb=0)
+    for number in (1, 2):
+        region.add_pool(number, [number], DISK_GB=50)
+    region.run("create", S, fails, flavor=flavor(40))
+    server = region.server(S)
+    assert used(region) + used(region, SEGMENT) == (40 if server.state == "active" else 0)
+    assert examine(region.view, region.now_s) == ()
+
+
+@pytest.mark.parametrize("name", ["resize", "migrate"])
+def test_a_server_that_is_deleted_in_the_middle_of_a_move_leaves_nothing(name: str) -> None:
+    region = Region(hosts=2, disk_gb=0)
+    for number in (1, 2):
+        region.add_pool(number, [number], DISK_GB=100)
+    region.run("create", S, flavor=flavor(40))
+    assert begin_move(region, name) is None
+    region.carry_out()
+    region.run("delete", S)
+    assert (used(region), used(region, SEGMENT)) == (0, 0)
+    assert not region.view.consumers
+
+
+def test_of_many_servers_as_many_are_created_as_the_pool_has_room_for() -> None:
+    region = pooled(total=100)
+
+    def propose(at_least: int) -> Rejection | None:
+        servers = tuple(
+            Server(id=region.ids.uuid(), name="s", project="project", user="user", flavor=flavor(30))
+            for _ in range(5)
+        )
+        return region.tries(
+            lambda view, now_s: create.propose(view, now_s, region.context(), servers, at_least)
+        )
+
+    refused = propose(4)
+    assert isinstance(refused, NoFit)
+    assert (refused.fitting, used(region)) == (3, 0)
+    assert "The pool pool-1 has 10 of 100 DISK_GB free; 30 are asked for." in why_no_place(refused)
+    assert propose(2) is None
+    assert (len(region.view.consumers), used(region)) == (3, 90)
+
+
 # -- local or pool ------------------------------------------------------------------------------
 
 
@@ -404,117 +479,3 @@ def test_neither_takes_what_the_other_has() -> None:
     assert isinstance(region.begin("create", S, flavor=placed("local")), NoFit)
     region = Region(hosts=1, disk_gb=100)
     assert isinstance(region.begin("create", S, flavor=placed("pool")), NoFit)
-
-
-# -- random operations against a naive oracle ---------------------------------------------------
-
-SERVERS: Final = ("a", "b", "c")
-POOLS: Final = (POOL, SEGMENT)
-STEPS: Final = ("prepare", "build", "send", "receive", "live migrate")
-ACTIONS: Final = ("create", "resize", "migrate", "live_migrate", "evacuate", "confirm", "revert", "delete")
-Deed = tuple[str, str, int, str | None]
-
-
-class PoolOracle:
-    """What each pool must have in use: for each server the disk that it has there; while it moves, the larger
-    of before and after in one pool, or both in two. A server that does not move has what its flavor says.
-    Whoever is created where another was has another id."""
-
-    def __init__(self, region: Region) -> None:
-        self._region = region
-        self._before: dict[str, dict[ProviderId, int]] = {}
-        self._ids = {name: name for name in SERVERS}
-
-    def id(self, name: str, *, is_new: bool = False) -> str:
-        if is_new:
-            self._ids[name] = self._region.ids.uuid()
-        return self._ids[name]
-
-    def begin(self, id: str) -> None:
-        self._before[id] = self._disk(id)
-
-    def settle(self, id: str) -> None:
-        self._before.pop(id, None)
-
-    def used(self, pool: ProviderId) -> int:
-        return sum(
-            max(self._before.get(id, {}).get(pool, 0), self._disk(id).get(pool, 0))
-            for id in self._ids.values()
-        )
-
-    def _disk(self, id: str) -> dict[ProviderId, int]:
-        """The disk of a server's flavor, in the one pool where it has any."""
-        server = self._region.server_or_none(id)
-        held = self._region.held(id)
-        pools = [pool for pool in POOLS if pool in held]
-        assert len(pools) <= 1, "a disk is in one pool"
-        if server is None or not pools:
-            return {}
-        disk_gb = held[pools[0]]["DISK_GB"]
-        assert server.run is not None or server.migration is not None or disk_gb == server.flavor.disk_gb
-        return {pools[0]: disk_gb}
-
-    def check(self, about: object) -> None:
-        for pool in POOLS:
-            assert used(self._region, pool) == self.used(pool), about
-
-
-deeds = st.tuples(
-    st.sampled_from(ACTIONS),
-    st.sampled_from(SERVERS),
-    st.sampled_from((10, 20, 40)),
-    st.sampled_from((None, None, *STEPS)),
-)
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.lists(deeds, min_size=4, max_size=14))
-def test_the_allocations_of_pools_are_right_at_every_step(what: list[Deed]) -> None:
-    region = Region(hosts=4, disk_gb=0)
-    region.add_pool(1, [1, 2, 3], DISK_GB=90)
-    region.add_pool(2, [3, 4], DISK_GB=90)
-    oracle = PoolOracle(region)
-    for number, deed in enumerate([("create", id, 20, None) for id in SERVERS] + what):
-        _do(region, oracle, deed, number)
-        oracle.check(deed)
-        assert examine(region.view, region.now_s) == (), deed
-    for name in SERVERS:
-        _do(region, oracle, ("delete", name, 0, None), 0)
-    assert [used(region, pool) for pool in POOLS] == [0, 0]
-    assert not region.view.consumers
-
-
-def _do(region: Region, oracle: PoolOracle, deed: Deed, number: int) -> None:
-    action, name, disk_gb, fails = deed
-    server = region.server_or_none(oracle.id(name))
-    id = oracle.id(name, is_new=action == "create" and server is None)
-    if (action == "create") != (server is None):
-        return
-    down = None
-    if action == "evacuate" and server is not None and server.place is not None and server.migration is None:
-        down = int(server.place.name.removeprefix("host-"))
-        region.set_down(down)
-    if action in MOVES and server is not None and server.migration is None:
-        oracle.begin(id)
-    sized: dict[str, Any] = {}
-    if action in ("create", "resize"):
-        sized["flavor"] = flavor(disk_gb, vcpus=1 + number % 2)
-    refused: Rejection | None = region.begin(action, id, **sized)
-    if refused is None and region.view.records.count(Outbox):
-        seen: list[SagaRun] = []
-
-        def look(run: SagaRun) -> None:
-            seen.append(run)
-            if run.phase not in ("done", "failed"):
-                oracle.check((deed, run.phase, run.step))
-
-        region.watch = look
-        region.carry_out(Faults([fails] if fails is not None else []))
-        region.watch = None
-        assert seen
-    if down is not None:
-        region.set_down(down, down=False)
-        region.release(down)
-    after = region.server_or_none(id)
-    if after is None or after.migration is None:
-        oracle.settle(id)
