@@ -277,9 +277,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 @contextlib.contextmanager
 def throwing_away() -> Iterator[None]:
-    """Whatever the dead would still do as they are thrown away fails, and is of no interest."""
+    """Whatever the dead would still do as they are thrown away fails, and is of no interest. What they ask of
+    an event loop, they ask of one that never runs: where none does, asyncio makes one that nobody closes."""
     hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
+    running, idle = asyncio._get_running_loop(), asyncio.BaseEventLoop()
+    asyncio._set_running_loop(idle)
     try:
         yield
     finally:
+        asyncio._set_running_loop(running)
+        idle.close()
         sys.unraisablehook = hook

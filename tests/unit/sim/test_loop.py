@@ -139,6 +139,36 @@ async def test_a_process_that_is_killed_does_nothing_any_more() -> None:
     assert done == ["child", "child", "child"]
 
 
+def test_no_event_loop_is_made_for_what_the_dead_still_do_when_they_are_thrown_away() -> None:
+    """asyncio makes one for whoever needs one while none runs, and nobody closes it."""
+    reached: list[str] = []
+
+    async def wait_for_ever() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            reached.append("finally")
+            await asyncio.gather()
+
+    async def main() -> None:
+        World(1).process("p").spawn(wait_for_ever())
+        await asyncio.sleep(1)
+
+    policy = asyncio.DefaultEventLoopPolicy()
+    asyncio.set_event_loop_policy(policy)
+    loop = VirtualLoop()
+    try:
+        loop.run_until_complete(main())
+    finally:
+        loop.close()
+        made = policy._local._loop  # type: ignore[attr-defined]
+        asyncio.set_event_loop_policy(None)
+        if made is not None:
+            made.close()
+    assert reached == ["finally"]
+    assert made is None
+
+
 async def test_whoever_waits_for_a_process_that_is_killed_is_not_woken_by_its_end() -> None:
     process = World(1).process("p")
     task = process.spawn(asyncio.sleep(10))
