@@ -26,7 +26,7 @@ from berth.agent.conductor import (
 from berth.agent.credentials import Credential
 from berth.agent.drivers import Driver
 from berth.agent.state import AgentState
-from berth.cell.protocol import Poll, PollAnswer, Register, Registered, Report
+from berth.cell.protocol import Poll, PollAnswer, Register, Registered, Report, ReportedProvider
 from berth.runtime.backoff import Backoff
 
 _log = logging.getLogger(__name__)
@@ -68,6 +68,7 @@ class HostAgent:
         self._rng = rng
         self._turns = turns
         self._pace = pace
+        self._must_register = False
         self._commands = CommandRunner(driver, state, self._report)
         self.registered = asyncio.Event()
 
@@ -92,10 +93,18 @@ class HostAgent:
             )
             return await self._conductor.register(report)
 
+    def renew(self, providers: tuple[ReportedProvider, ...]) -> None:
+        """Register again after the next poll: the host has something else now."""
+        self._register = msgspec.structs.replace(self._register, providers=providers)
+        self._must_register = True
+
     async def _register_once(self) -> None:
-        """Register again because the conductor asks for it. It can wait: the host goes on polling."""
+        """Register again because something has changed here, or at the conductor. It can wait: the host goes
+        on polling."""
+        register = self._register
         try:
             await self._ask_to_register()
+            self._must_register = self._register is not register
         except (ConductorUnreachable, ConductorRefuses) as error:
             _log.info("%s: registering again failed, retrying later: %s", self._register.name, error)
 
@@ -111,7 +120,7 @@ class HostAgent:
             if answer is None:
                 return
             is_new = self._take(answer)
-            if answer.must_register:
+            if answer.must_register or self._must_register:
                 await self._register_once()
             took_s = asyncio.get_running_loop().time() - started_s
             if is_new or took_s > wait_s / 2:

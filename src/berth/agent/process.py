@@ -1,4 +1,4 @@
-"""The process of the agents: many simulated hosts in one, each in its own task.
+"""The process of the agents: many simulated hosts in one, or the machine at hand, each in its own task.
 
     a host:  dead <--(DATA/control)--> alive: its agent runs
 
@@ -34,7 +34,9 @@ from berth.agent.drivers.behaviour import BehaviourError, Behaviours, SimBehavio
 from berth.agent.drivers.sim import NAME, SimDriver
 from berth.agent.fleet import HOSTS_MAX, SimHost, register
 from berth.agent.host import HostAgent, Pace
+from berth.agent.machine import Machine
 from berth.agent.state import FOLDER, HOST_NAME, AgentState, StateError, state_path
+from berth.cell.protocol import Register
 from berth.client import Client
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
@@ -66,7 +68,9 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     conductor: str
     data: Path
-    hosts: Annotated[tuple[SimHost, ...], Meta(max_length=HOSTS_MAX)]
+    hosts: Annotated[tuple[SimHost, ...], Meta(max_length=HOSTS_MAX)] = ()
+    machine: Machine | None = None
+    """The machine at hand, which is a host too."""
     ca_file: Path | None = None
     """Certificates to check the conductor's with, in place of the system's."""
     token: str | None = None
@@ -97,15 +101,18 @@ def serve_agents(
 async def _run_until_signalled(settings: AgentSettings, on_start: Callable[[asyncio.Event], None]) -> None:
     stop = asyncio.Event()
     on_start(stop)
+    loop = asyncio.get_running_loop()
     for number in _STOP_SIGNALS:
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, stop.set)
+    if settings.machine is not None:
+        loop.add_signal_handler(signal.SIGHUP, settings.machine.look_soon)
     await run_agents(settings, stop)
 
 
 async def run_agents(settings: AgentSettings, stop: asyncio.Event) -> None:
     """Run the agents of all hosts until ``stop`` is set. StateError if one's state cannot be read."""
     fleet = _Fleet(settings)
-    _log.info("agents of %d hosts, driver sim, conductor %s", len(settings.hosts), settings.conductor)
+    _log.info("agents of %d hosts, driver sim, conductor %s", len(fleet.hosts), settings.conductor)
     work = asyncio.create_task(fleet.run())
     stopping = asyncio.create_task(stop.wait())
     try:
@@ -119,26 +126,30 @@ async def run_agents(settings: AgentSettings, stop: asyncio.Event) -> None:
         work.result()
 
 
+Host = SimHost | Machine
+
+
 class _Fleet:
     def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings
+        self.hosts: tuple[Host, ...] = settings.hosts
+        if settings.machine is not None:
+            self.hosts = (*self.hosts, settings.machine)
         self._control = Control(settings.data, settings.behaviour)
         self._turns = asyncio.Semaphore(REGISTRATIONS_MAX)
         self._registered: set[str] = set()
 
     async def run(self) -> None:
         self._control.look()
-        states = {host.name: await self._open_state(host) for host in self._settings.hosts}
-        await asyncio.gather(
-            *(asyncio.to_thread(self._make_credential(host).header) for host in self._settings.hosts)
-        )
+        states = {host.name: await self._open_state(host) for host in self.hosts}
+        await asyncio.gather(*(asyncio.to_thread(self._make_credential(host).header) for host in self.hosts))
         async with asyncio.TaskGroup() as group:
             group.create_task(self._control.watch())
             group.create_task(self._log_progress())
-            for host in self._settings.hosts:
+            for host in self.hosts:
                 group.create_task(self._run_host(host, states[host.name]), name=f"host {host.name}")
 
-    async def _open_state(self, host: SimHost) -> AgentState:
+    async def _open_state(self, host: Host) -> AgentState:
         """The state of a host. Its file is written at once: the host is known by it."""
         path = state_path(self._settings.data, host.name)
         state = AgentState(path)
@@ -149,7 +160,7 @@ class _Fleet:
             raise StateError(f"{path}: the host's state cannot be written: {error.strerror}") from error
         return state
 
-    async def _run_host(self, host: SimHost, state: AgentState) -> None:
+    async def _run_host(self, host: Host, state: AgentState) -> None:
         """Run the agent of one host whenever the host is not dead."""
         rng = _make_rng(self._settings.seed, host.name)
         while True:
@@ -160,13 +171,15 @@ class _Fleet:
             else:
                 await asyncio.sleep(_AGAIN_AFTER_S)
 
-    async def _run_agent(self, host: SimHost, state: AgentState, rng: random.Random) -> None:
+    async def _run_agent(self, host: Host, state: AgentState, rng: random.Random) -> None:
         agent = self._make_agent(host, state, rng)
         tasks = [
             asyncio.create_task(agent.run()),
             asyncio.create_task(self._control.wait_until(host.name, dead=True)),
             asyncio.create_task(self._note_registered(host, agent)),
         ]
+        if isinstance(host, Machine):
+            tasks.append(asyncio.create_task(host.watch(lambda: agent.renew(host.providers))))
         try:
             await asyncio.wait(tasks[:2], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -176,11 +189,16 @@ class _Fleet:
         if isinstance(outcome, Exception):
             _log.error("%s: agent crashed, restarting in %g s", host.name, _AGAIN_AFTER_S, exc_info=outcome)
 
-    def _make_agent(self, host: SimHost, state: AgentState, rng: random.Random) -> HostAgent:
+    def _make_agent(self, host: Host, state: AgentState, rng: random.Random) -> HostAgent:
         settings = self._settings
-        report = register(host, NAME)
+        report = _make_register(host)
         driver = SimDriver(
-            host.name, state.disk, self._control.behaviours, rng, state.units, lambda: report.providers
+            host.name,
+            state.disk,
+            self._control.behaviours,
+            rng,
+            state.units,
+            lambda: host.providers if isinstance(host, Machine) else report.providers,
         )
         conductor = ConductorClient(Client(settings.conductor, ca_file=settings.ca_file), settings.token)
         return HostAgent(
@@ -194,22 +212,28 @@ class _Fleet:
             settings.pace,
         )
 
-    def _make_credential(self, host: SimHost) -> Credential:
+    def _make_credential(self, host: Host) -> Credential:
         return Credential(self._settings.data, host.name, host.id)
 
-    async def _note_registered(self, host: SimHost, agent: HostAgent) -> None:
+    async def _note_registered(self, host: Host, agent: HostAgent) -> None:
         await agent.registered.wait()
         self._registered.add(host.name)
 
     async def _log_progress(self) -> None:
         """Log now and then how many hosts are registered, until all are."""
-        count, told = len(self._settings.hosts), -1
+        count, told = len(self.hosts), -1
         while told < count:
             now = len(self._registered)
             if now != told and (now or told < 0):
                 _log.info("%d of %d hosts are registered", now, count)
                 told = now
             await asyncio.sleep(PROGRESS_EVERY_S)
+
+
+def _make_register(host: Host) -> Register:
+    if isinstance(host, Machine):
+        return Register(host=host.id, name=host.name, driver=NAME, providers=host.providers)
+    return register(host, NAME)
 
 
 def _make_rng(seed: int | None, host: str) -> random.Random:

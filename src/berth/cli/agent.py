@@ -6,8 +6,10 @@ import functools
 from collections.abc import Sequence
 from pathlib import Path
 
+from berth.agent.discovery import UNNAMED, Discovery, DiscoveryError, ProviderConfigError
 from berth.agent.drivers.behaviour import SimBehaviour
 from berth.agent.fleet import FleetError, SimHost, read_fleet, simulated_fleet
+from berth.agent.machine import Machine
 from berth.agent.process import AgentSettings, serve_agents
 from berth.cli.command import (
     CELLS_MAX,
@@ -22,6 +24,7 @@ from berth.cli.command import (
     find_secret,
     url,
 )
+from berth.cli.discovery import add_discovery, find_given, read_discovery
 from berth.runtime.secrets import keep_files_private
 from berth.serving import Heartbeat, beat_from_loop
 
@@ -38,12 +41,16 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--driver", choices=("sim",), help="sim: simulated hosts (required)")
     command.add_argument("--data", metavar="DIR", type=Path, help="folder of the hosts' state (required)")
     add_token_file(command, "--agent-token-file", "BERTH_AGENT_TOKEN")
-    add_fleet(command, hosts=1, build_s=0.5, live_migrate_s=3)
+    which = add_fleet(command, hosts=1, build_s=0.5, live_migrate_s=3)
+    which.add_argument(
+        "--discover",
+        action="store_true",
+        help="one host, this machine: what it has is read from sys and proc; SIGHUP reads it again",
+    )
     command.add_argument(
         "--prefix",
         metavar="NAME",
         type=_read_prefix,
-        default="host",
         help="prefix of the hosts' names [host]",
     )
     command.add_argument(
@@ -56,6 +63,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--cells", metavar="A,B,...", type=_read_cell_names, default=(), help="all cells that share the fleet"
     )
     add_logging(command, "info")
+    add_discovery(command)
     _add_actions(command)
 
 
@@ -108,8 +116,9 @@ def run(arguments: argparse.Namespace) -> int:
         return agent_credentials.run(arguments)
     _refuse_incomplete(arguments)
     try:
-        hosts = _read_hosts(arguments)
-    except FleetError as error:
+        machine = _discover(arguments)
+        hosts = _read_hosts(arguments) if machine is None else []
+    except (FleetError, DiscoveryError, ProviderConfigError) as error:
         raise CommandError(str(error)) from error
     token = find_secret("BERTH_AGENT_TOKEN", arguments.agent_token_file)
     return serve_agents(
@@ -119,6 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
             token=token,
             data=arguments.data,
             hosts=tuple(hosts),
+            machine=machine,
             behaviour=SimBehaviour(
                 build_seconds=arguments.build_seconds, live_migrate_seconds=arguments.live_migrate_seconds
             ),
@@ -143,11 +153,28 @@ def _refuse_incomplete(arguments: argparse.Namespace) -> None:
         raise CommandError(f"--{', --'.join(missing)} must be given; see 'berth agent --help'")
 
 
+def _discover(arguments: argparse.Namespace) -> Machine | None:
+    """The machine at hand, if it is to be the host."""
+    if not arguments.discover:
+        flag = find_given(arguments)
+        if flag is not None:
+            raise CommandError(f"{flag} needs --discover")
+        return None
+    for name in ("prefix", "cell", "cells"):
+        if getattr(arguments, name):
+            raise CommandError(f"--{name} is for simulated fleets, not for --discover")
+    settings = read_discovery(arguments)
+    machine = Machine(Discovery(settings, arguments.data))
+    if settings.host_name is None and machine.name == UNNAMED:
+        raise CommandError(f"{settings.sysroot} does not tell the machine's name: use --host-name")
+    return machine
+
+
 def _read_hosts(arguments: argparse.Namespace) -> list[SimHost]:
     if arguments.fleet is not None:
         hosts = read_fleet(arguments.fleet)
     else:
-        hosts = simulated_fleet(arguments.hosts, prefix=arguments.prefix)
+        hosts = simulated_fleet(arguments.hosts, prefix=arguments.prefix or "host")
     if arguments.cell is None:
         return list(hosts)
     return hosts_of_cell(hosts, arguments.cells or (arguments.cell,), arguments.cell)

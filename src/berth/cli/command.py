@@ -135,7 +135,10 @@ def add_token_file(command: argparse.ArgumentParser, flag: str, variable: str) -
     command.add_argument(flag, metavar="FILE", type=Path, help=f"file with the token, instead of {variable}")
 
 
-def add_fleet(command: argparse.ArgumentParser, *, hosts: int, build_s: float, live_migrate_s: float) -> None:
+def add_fleet(
+    command: argparse.ArgumentParser, *, hosts: int, build_s: float, live_migrate_s: float
+) -> "argparse._MutuallyExclusiveGroup":
+    """Options of simulated hosts; the group of those that say which hosts there are."""
     which = command.add_mutually_exclusive_group()
     which.add_argument(
         "--hosts",
@@ -157,6 +160,7 @@ def add_fleet(command: argparse.ArgumentParser, *, hosts: int, build_s: float, l
         3600,
         "how long a simulated live migration takes",
     )
+    return which
 
 
 def add_worker_hung_seconds(command: argparse.ArgumentParser, what: str) -> None:

@@ -22,7 +22,7 @@ def read_discovery(arguments: argparse.Namespace) -> DiscoverySettings:
     return settings
 
 
-def was_given(arguments: argparse.Namespace) -> str | None:
+def find_given(arguments: argparse.Namespace) -> str | None:
     """The first of the options of discovery that was given; None if none was."""
     if arguments.config is not None:
         return "--config"

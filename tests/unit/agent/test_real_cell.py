@@ -10,7 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
+from berth.agent.discovery import Discovery, DiscoverySettings
 from berth.agent.fleet import SimHost, provider_id, simulated_fleet
+from berth.agent.machine import Machine
 from berth.agent.process import AgentSettings, break_host, heal_host, run_agents
 from berth.agent.state import AgentState, state_path
 from berth.cell import saga_runs
@@ -27,6 +29,7 @@ from berth.runtime.ids import Ids
 from berth.sagas.hosts import cell_aggregate
 from tests.servers import ServerProcess, berth
 from tests.servers import running as server_running
+from tests.sysroots import two_pfs
 from tests.unit.agent.conductors import FLAVOR, PACE, QUICK, served, server_id
 
 pytestmark = pytest.mark.http
@@ -54,6 +57,17 @@ class CellWorld:
         self.hosts = hosts
         self._engine = engine
         self._placement = placement_client
+
+    async def claim(self, consumer: str, provider: str, kind: str) -> None:
+        body = {
+            "allocations": {provider: {"resources": {kind: 1}}},
+            "consumer_generation": None,
+            "project_id": "p",
+            "user_id": "u",
+            "consumer_type": "INSTANCE",
+        }
+        answer = await self._placement.ask("PUT", f"/allocations/{consumer}", body)
+        assert answer.status == 204, answer.detail
 
     async def asked(self, path: str) -> Any:
         answer = await self._placement.ask("GET", path)
@@ -100,13 +114,20 @@ class CellWorld:
                     return
                 await asyncio.sleep(0.01)
 
+    async def find_agent(self, host: str) -> Agent:
+        agent = await self._engine.read(lambda view: view.records.get(Agent, host))
+        assert agent is not None
+        return agent
+
     def disk(self, host: SimHost) -> dict[str, str]:
         """What is on a host for good."""
         return dict(AgentState(state_path(self.data, host.name)).disk)
 
 
 @contextlib.asynccontextmanager
-async def world(placement: ServerProcess, directory: Path, hosts: int) -> AsyncIterator[CellWorld]:
+async def world(
+    placement: ServerProcess, directory: Path, hosts: int, machine: Machine | None = None
+) -> AsyncIterator[CellWorld]:
     """A cell with hosts, as the region sees it: through the cell's journal."""
     database = f"sqlite:///{directory / 'cell.db'}"
     given = CellSettings(
@@ -125,7 +146,13 @@ async def world(placement: ServerProcess, directory: Path, hosts: int) -> AsyncI
         engine = open_cell_engine(database, SystemClock(), Ids())
         await engine.start()
         agents = AgentSettings(
-            conductor=url, data=directory / "agents", hosts=fleet, token=TOKEN, behaviour=QUICK, pace=PACE
+            conductor=url,
+            data=directory / "agents",
+            hosts=fleet,
+            machine=machine,
+            token=TOKEN,
+            behaviour=QUICK,
+            pace=PACE,
         )
         stop = asyncio.Event()
         task = asyncio.create_task(run_agents(agents, stop))
@@ -176,6 +203,53 @@ async def test_a_host_registers_and_its_tree_is_in_placement(
             assert joined["aggregates"] == [cell_aggregate(CELL)]
 
         await until_holds(check)
+
+
+async def test_what_is_discovered_is_in_placement_and_follows_the_machine(
+    placement: ServerProcess, tmp_path: Path
+) -> None:
+    """Two PFs go: the one that nobody uses is deleted, of the other nothing new can be had."""
+    root = tmp_path / "machine"
+    two_pfs(root)
+    machine = Machine(Discovery(DiscoverySettings(sysroot=str(root), dedicated_cpus="4-7")), look_every_s=0.1)
+    used, free = (provider_id(f"node-1-pci-0000:{bus}:00.0") for bus in ("3b", "af"))
+    async with world(placement, tmp_path, hosts=0, machine=machine) as seen:
+
+        async def check_tree() -> None:
+            tree = await seen.asked(f"/resource_providers?in_tree={machine.id}")
+            names = {one["uuid"]: one["name"] for one in tree["resource_providers"]}
+            assert {
+                one["name"]: names.get(one["parent_provider_uuid"]) for one in tree["resource_providers"]
+            } == {
+                "node-1": None,
+                "node-1-numa0": "node-1",
+                "node-1-numa1": "node-1",
+                "node-1-pci-0000:3b:00.0": "node-1-numa0",
+                "node-1-pci-0000:af:00.0": "node-1-numa1",
+            }
+            found = await seen.asked(f"/resource_providers/{provider_id('node-1-numa1')}/inventories")
+            amounts = {kind: one["total"] for kind, one in found["inventories"].items()}
+            assert amounts == {"PCPU": 4, "VCPU": 4, "MEMORY_MB": 64512, "CUSTOM_MEMORY_PAGES_2M": 512}
+            for nic in (used, free):
+                inventories = (await seen.asked(f"/resource_providers/{nic}/inventories"))["inventories"]
+                assert inventories["SRIOV_NET_VF"]["total"] == 8
+
+        await until_holds(check_tree)
+        await seen.claim(server_id(), used, "SRIOV_NET_VF")
+        for address in ("0000:3b:00.0", "0000:af:00.0"):
+            (root / "sys/bus/pci/devices" / address).unlink()
+
+        async def check_gone() -> None:
+            tree = await seen.asked(f"/resource_providers?in_tree={machine.id}")
+            ids = {one["uuid"] for one in tree["resource_providers"]}
+            assert free not in ids
+            assert used in ids
+            inventories = (await seen.asked(f"/resource_providers/{used}/inventories"))["inventories"]
+            assert inventories["SRIOV_NET_VF"]["reserved"] == 8
+            agent = await seen.find_agent(machine.id)
+            assert any(server_id() in complaint for complaint in agent.complaints)
+
+        await until_holds(check_gone)
 
 
 async def test_a_host_that_dies_is_down_and_up_again_when_it_is_clean(

@@ -119,6 +119,7 @@ def test_options_and_the_file_are_the_same_settings(
             ["--devices-allowed", ",".join(f"{n:04x}:*" for n in range(1001))],
             "1001 entries are more than 1000",
         ),
+        (["--sysroot", "/nowhere"], "sysroot: /nowhere is not a folder"),
         (["--provider-config", "/nowhere"], "/nowhere: the folder cannot be read"),
         (["--config", "/nowhere.toml"], "/nowhere.toml: cannot read the settings"),
     ],

@@ -8,7 +8,7 @@ grow: what cannot be used is left out by name (``sysroot``).
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -29,6 +29,7 @@ from berth.agent.discovery.tree import Device, DiscoveryError, MachineParts, Tre
 from berth.cell.protocol import ReportedProvider
 
 __all__ = [
+    "UNNAMED",
     "Device",
     "DiscoveredHost",
     "Discovery",
@@ -39,7 +40,7 @@ __all__ = [
     "discover",
 ]
 
-UNNAMED = "host"
+UNNAMED: Final = "host"
 """The name of a host whose folders do not tell it."""
 
 T = TypeVar("T")
@@ -47,11 +48,13 @@ T = TypeVar("T")
 
 class Discovery:
     """Looks at one machine, as often as asked. What operators add (``provider_config``) is read once.
-    ProviderConfigError if it cannot be used."""
+    DiscoveryError or ProviderConfigError if there is nothing to look at, or that cannot be used."""
 
     def __init__(self, settings: DiscoverySettings, data: Path | None = None) -> None:
         self._settings = settings
         self._data = data
+        if not Path(settings.sysroot).is_dir():
+            raise DiscoveryError(f"sysroot: {settings.sysroot} is not a folder")
         folder = settings.provider_config
         self._additions = () if folder is None else read_provider_config(Path(folder))
         self._has_looked = False
@@ -130,6 +133,9 @@ def _read_host_name(sysroot: Sysroot) -> str:
 def _find_disk_gb(sysroot: Sysroot, settings: DiscoverySettings, data: Path | None) -> int | None:
     if settings.disk_gb is not None or data is None or not sysroot.is_live:
         return settings.disk_gb
+    while not data.exists():
+        # The agent has yet to make it.
+        data = data.parent
     try:
         about = os.statvfs(data)
     except OSError as error:
