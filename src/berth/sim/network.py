@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 from urllib.parse import unquote
 
 import httpx
+import msgspec
 
 from berth.client import Client
 from berth.sim.world import Process, World
@@ -105,6 +106,7 @@ class Network:
 
     async def exchange(self, client: Process, address: str, request: httpx.Request) -> httpx.Response:
         source = client.name
+        request.read()
         self._count(source)
         for told in self.sent:
             told(source, request)
@@ -136,7 +138,7 @@ class Network:
             await asyncio.Event().wait()
         if mishap == "answer cut":
             raise httpx.ReadError("connection reset")
-        said = "" if answer.status_code < 400 or answer.status_code == 503 else f" {answer.content.decode()}"
+        said = "" if answer.status_code < 400 or answer.status_code == 503 else f" {answer.read().decode()}"
         self._world.trace.note(source, f"{what}: {answer.status_code}{said}")
         return answer
 
@@ -212,12 +214,15 @@ class _SentAnswer:
             self._body += message.get("body", b"")
 
     def response(self, request: httpx.Request) -> httpx.Response:
-        return httpx.Response(self._status, headers=self._headers, content=bytes(self._body), request=request)
+        """What its receiver gets, who reads the body: to make a response that has been read takes longer
+        than all the rest of an exchange."""
+        stream = httpx.ByteStream(bytes(self._body))
+        return httpx.Response(self._status, headers=self._headers, stream=stream, request=request)
 
 
 def _add_allocation(answer: httpx.Response) -> httpx.Response:
     """Allocations as they are read while another client has added something, for a moment."""
-    body = answer.json()
+    body = msgspec.json.decode(answer.read())
     body["allocations"]["00000000-0000-4000-8000-000000000000"] = {"resources": {"VCPU": 1}}
     return httpx.Response(answer.status_code, json=body, request=answer.request)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gzip
 import ssl
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -75,6 +76,42 @@ async def ask(*answers: bytes, answer_bytes_max: int = 1 << 20) -> object:
 )
 async def test_a_body_is_read_however_it_ends(answer: bytes) -> None:
     assert await ask(answer) == {"a": 1}
+
+
+async def test_a_body_that_is_compressed_is_read_though_nobody_has_asked_for_that() -> None:
+    body = gzip.compress(b'{"a":1}')
+    headers = JSON + b"content-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(body)
+    assert await ask(b"HTTP/1.1 200 OK\r\n" + headers + body) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "ending"),
+    [
+        ("GET", None, b""),
+        ("DELETE", None, b""),
+        ("POST", None, b"content-length: 0\r\n"),
+        ("PUT", {"a": 1}, b"content-type: application/json\r\ncontent-length: 7\r\n"),
+    ],
+)
+async def test_what_a_server_gets(method: str, body: object, ending: bytes) -> None:
+    got = b""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal got
+        got = await reader.readuntil(b"\r\n\r\n")
+        if body is not None:
+            assert await reader.readexactly(7) == b'{"a":1}'
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+
+    async with serving(serve) as url:
+        client = Client(url + "/", {"X-Own": "one"})
+        client.set_header("x-own", "two")
+        assert (await client.ask(method, "/a?b=c", body, timeout_s=5)).status == 200
+        await client.close()
+    host = url.removeprefix("http://").encode()
+    assert got.startswith(b"%s /a?b=c HTTP/1.1\r\nhost: %s\r\n" % (method.encode(), host))
+    own = b"accept: application/json\r\nuser-agent: berth\r\nx-own: two\r\n"
+    assert got.endswith(own + ending + b"\r\n")
 
 
 async def test_a_length_that_is_no_number_is_refused() -> None:

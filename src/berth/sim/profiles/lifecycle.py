@@ -105,7 +105,7 @@ async def upload(simulation: Simulation, image: str) -> None:
         "PUT", f"http://{REGION}/image/v2/images/{image}/file", headers=headers, content=b"content"
     )
     answer = await cloud.network.exchange(cloud.outside, REGION, request)
-    assert answer.status_code == 204, answer.text
+    assert answer.status_code == 204, answer.read()
 
 
 # -- what users do ------------------------------------------------------------------------------

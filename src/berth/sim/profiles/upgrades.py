@@ -278,12 +278,12 @@ class _AgentTransport(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         path = request.url.path
-        said = self._say(path, msgspec.json.decode(request.content))
+        said = self._say(path, msgspec.json.decode(request.read()))
         sent = httpx.Request(request.method, request.url, headers=self._name(request.headers), json=said)
         answer = await self._simulation.cloud.network.exchange(self._process, self._address, sent)
         if answer.status_code != 200:
             return answer
-        heard = self._hear(path, msgspec.json.decode(answer.content))
+        heard = self._hear(path, msgspec.json.decode(answer.read()))
         return httpx.Response(200, headers=_own_headers(answer.headers), json=heard, request=request)
 
     def _name(self, headers: httpx.Headers) -> dict[str, str]:
