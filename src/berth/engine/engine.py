@@ -254,7 +254,7 @@ class Engine:
         self._batch_bytes_max = batch_bytes_max
         self._command_bytes_max = command_bytes_max
         self._outage_ns = int(outage_seconds * 1e9)
-        self._follow_every_ns = int(follow_every_s * 1e9)
+        self._follow_every_s = follow_every_s
         self._forks = forks
         self._steps_max = UNLIMITED if forks is None else _STEPS_MAX
         self._planning: set[asyncio.Task[None]] = set()
@@ -283,8 +283,9 @@ class Engine:
         # The look that waits for its turn, and the one that has it.
         self._next_look: asyncio.Task[None] | None = None
         self._this_look: asyncio.Task[None] | None = None
-        # Until when those who follow the journal do without a look of their own.
-        self._look_due_ns = 0
+        # Until when those who follow the journal do without a look of their own, by the event loop's clock:
+        # it is that which wakes them.
+        self._look_due_s = 0.0
         # How far the view has moved for good; and who waits for it to go on.
         self._durable = Index(0)
         self._waiting: set[asyncio.Future[None]] = set()
@@ -473,16 +474,15 @@ class Engine:
         """The index of a view that is recent and durable, once it is beyond ``index``; after the timeout, or
         when the engine stops, whatever it is."""
         loop = asyncio.get_running_loop()
-        deadline_ns = self._clock.monotonic_ns() + int(timeout_s * 1e9)
+        deadline_s = loop.time() + timeout_s
         while True:
             await self._follow()
-            now_ns = self._clock.monotonic_ns()
-            if self._durable > index or now_ns >= deadline_ns or self._stopping:
+            if self._durable > index or loop.time() >= deadline_s or self._stopping:
                 return self._durable
-            until_ns = min(deadline_ns, self._look_due_ns) if self._shared else deadline_ns
+            until_s = min(deadline_s, self._look_due_s) if self._shared else deadline_s
             waiting: asyncio.Future[None] = loop.create_future()
             self._waiting.add(waiting)
-            timer = loop.call_later((until_ns - now_ns) / 1e9, _wake, waiting)
+            timer = loop.call_at(until_s, _wake, waiting)
             try:
                 await waiting
             finally:
@@ -893,7 +893,7 @@ class Engine:
         """Learn what others had written some time ago. Joins whatever look there is."""
         if not self._must_look():
             return
-        if self._doubt is None and self._clock.monotonic_ns() < self._look_due_ns:
+        if self._doubt is None and asyncio.get_running_loop().time() < self._look_due_s:
             return
         look = self._this_look or self._next_look
         await (self._look() if look is None else asyncio.shield(look))
@@ -969,7 +969,7 @@ class Engine:
 
     def _note_current(self) -> None:
         """The view has shown to lack nothing."""
-        self._look_due_ns = self._clock.monotonic_ns() + self._follow_every_ns
+        self._look_due_s = asyncio.get_running_loop().time() + self._follow_every_s
 
     def _tell_news(self) -> None:
         """The view has moved for good."""
