@@ -29,6 +29,8 @@ REST_S: Final = 4 * 3600.0
 """How long a cloud without faults may take to come to rest."""
 _TASKS_MAX: Final = 5_000
 """How many tasks one process may have: what it has queued, and more."""
+_GARBAGE_MAX: Final = 500_000
+"""How many objects a simulation may make before the garbage collector looks at them while it goes on."""
 
 
 class Act(Protocol):
@@ -197,11 +199,24 @@ class Simulation:
 def simulate(profile: Profile, seed: int, *, minutes: float, first: int | None = None) -> SeedOutcome:
     """Play the actions of a seed, or the ``first`` of them. Nothing is left of the simulation: what the dead
     would do as they are thrown away must not happen to whatever runs next."""
-    try:
+    with _collecting_at_the_end():
         return _simulate(profile, seed, draw_actions(profile, seed, minutes)[:first])
+
+
+@contextlib.contextmanager
+def _collecting_at_the_end() -> Iterator[None]:
+    """Have the garbage collector look at what a simulation has made, once it is over, and at nothing else.
+    Otherwise a fifth of the time goes into looking at what will stay."""
+    thresholds = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(_GARBAGE_MAX, *thresholds[1:])
+    try:
+        yield
     finally:
         with throwing_away():
             gc.collect()
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
 
 
 def _simulate(profile: Profile, seed: int, actions: list[PlannedAction]) -> SeedOutcome:
