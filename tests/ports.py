@@ -31,6 +31,8 @@ class FakePorts:
     def __init__(self) -> None:
         self.ports: dict[str, dict[str, Any]] = {}
         self.status: int | None = None
+        self.token: str | None = None
+        """Whoever comes with another one is refused."""
         self.latency_s = 0.0
         self.broken: Broken | None = None
         self.asked: list[tuple[str, dict[str, str]]] = []
@@ -80,15 +82,17 @@ class FakePorts:
         self.begin(scope["path"], headers)
         try:
             await asyncio.sleep(self.latency_s)
-            answer = self.answer(scope["path"]) or _encode(502, {})
+            answer = self.answer(scope["path"], headers.get("x-auth-token")) or _encode(502, {})
         finally:
             self.end()
         pairs = [(name.encode(), value.encode()) for name, value in answer.headers.items()]
         await send({"type": "http.response.start", "status": answer.status, "headers": pairs})
         await send({"type": "http.response.body", "body": answer.body})
 
-    def answer(self, path: str) -> PortAnswer | None:
+    def answer(self, path: str, token: str | None) -> PortAnswer | None:
         """What it answers; None: it hangs up."""
+        if self.token is not None and token != self.token:
+            return _encode(401, {"error": {"message": "The request you have made requires authentication."}})
         port = self.ports.get(path.rpartition("/")[2])
         match self.broken:
             case "cut":
@@ -146,7 +150,7 @@ def _handler(ports: FakePorts) -> type[BaseHTTPRequestHandler]:
             ports.begin(self.path, dict(self.headers))
             try:
                 time.sleep(ports.latency_s)
-                answer = ports.answer(self.path)
+                answer = ports.answer(self.path, self.headers["x-auth-token"])
                 with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                     self._send(answer)
             finally:

@@ -12,6 +12,8 @@ import pytest
 from berth.api.kernel.ports import HeadersFileError, PortSource
 from berth.model.servers import Server
 from berth.runtime.settings import Settings, SettingsError, conflicts, resolve
+from tests.keystone import PASSWORD
+from tests.keystone import running as running_keystone
 from tests.ports import Broken, FakePorts, serving
 from tests.worlds import SMALL, RegionWorld, uuid_of
 
@@ -354,6 +356,22 @@ async def test_other_operations_ask_no_source(region: RegionWorld, ports: FakePo
     assert len(ports.asked) == 1
 
 
+async def test_a_member_can_use_a_port_of_its_project(region: RegionWorld, ports: FakePorts) -> None:
+    ports.add(OTHER, project="blue")
+    ports.request(OTHER, (GROUP, {BANDWIDTH: 5}, []))
+    id = await region.create(networks=[{"port": OTHER}], who="ann:blue")
+    assert await on_cards(region, id) == {BANDWIDTH: 5}
+    assert (await region.compute("POST", "/servers", body(PORT), who="ann:blue")).status == 400
+
+
+async def test_ports_of_a_busy_server_are_read_too(region: RegionWorld, ports: FakePorts) -> None:
+    id = await region.create(networks=[{"port": PORT}])
+    answer = await region.act(id, "migrate")
+    assert (answer.status, "spawning" in answer.json["conflictingRequest"]["message"]) == (409, True)
+    ports.status = 500
+    assert (await region.act(id, "migrate")).status == 503
+
+
 # -- what is sent, and what is told -------------------------------------------------------------
 
 
@@ -383,6 +401,26 @@ async def test_headers_come_from_a_file_that_can_change_and_are_never_told(
     assert "it refuses Berth's credentials with 403" in told
     assert "it can be used by others than its owner" in told
     assert "secret" not in told
+
+
+async def test_without_a_file_berths_own_user_in_keystone_asks(ports: FakePorts) -> None:
+    ports.token = "service-token-1"
+    with running_keystone() as keystone, serving(ports) as url:
+        settings = Settings(
+            port_source_url=url,
+            auth="keystone",
+            keystone_auth_url=keystone.url,
+            keystone_username="berth",
+            keystone_password=PASSWORD,
+            keystone_project_name="service",
+        )
+        source = PortSource(settings)
+        await source.read([PORT])
+        ports.token = "service-token-2"
+        [port] = await source.read([PORT])
+        await source.close()
+    assert port is not None
+    assert keystone.logins == 2, "a token that is refused is replaced, once"
 
 
 @pytest.mark.parametrize(

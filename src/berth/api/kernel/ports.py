@@ -21,6 +21,7 @@ import msgspec
 from msgspec import Meta
 
 from berth.api.kernel import codes
+from berth.api.kernel.auth.keystone import v3_url
 from berth.api.kernel.problem import Problem
 from berth.client import Answer, Client, ClientError, Token, keystone_token
 from berth.model.placement import AMOUNT_MAX
@@ -257,7 +258,7 @@ def _find_token(settings: Settings) -> Token | None:
     if settings.auth != "keystone" or settings.port_source_headers_file is not None:
         return None
     return keystone_token(
-        settings.keystone_auth_url or "",
+        v3_url(settings.keystone_auth_url or ""),
         settings.keystone_username or "",
         settings.keystone_password or "",
         settings.keystone_project_name or "",

@@ -147,8 +147,7 @@ async def _start_move(call: Call, begin: Begin, status: int = 202) -> Response:
     """Start what looks for another place: what the ports of the server need is read again before."""
     server = await call.read(lambda view: find_unlocked(call, view, call.params[0]))
     ports = [need.port for need in server.needs if need.port is not None]
-    is_busy = server.run is not None
-    needs = await read_port_needs(call.services.ports, () if is_busy else ports, server.project, server.id)
+    needs = await read_port_needs(call.services.ports, ports, server.project, server.id)
     return await _start_and_answer(call, begin, lambda view: Response(status), call.accept(needs))
 
 

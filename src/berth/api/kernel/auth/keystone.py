@@ -190,7 +190,7 @@ class Keystone:
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._clock = clock
         self._cache_ns = settings.keystone_cache_seconds * _SECOND_NS
-        self._url = _v3_url(settings.keystone_auth_url or "")
+        self._url = v3_url(settings.keystone_auth_url or "")
         # In the words of Keystone's own middleware.
         self.challenge: Final = f'Keystone uri="{settings.keystone_auth_url}"'
         self._session = _session(settings, self._url)
@@ -281,7 +281,7 @@ class Keystone:
             raise AuthUnavailable(f"cannot decode the answer of Keystone: {error}") from error
 
 
-def _v3_url(auth_url: str) -> str:
+def v3_url(auth_url: str) -> str:
     url = auth_url.rstrip("/")
     return url if url.endswith("/v3") else url + "/v3"
 
