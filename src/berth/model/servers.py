@@ -129,8 +129,8 @@ class Need(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     ``held`` is the part of the server's allocations that is there for it. A need of one group says in its own
     fields what it asks for; a need of several has them in ``groups``. The providers of the groups in
-    ``same_subtree`` are in one subtree. ``port`` is the port that it was made for: it is read again before
-    every move.
+    ``same_subtree`` are in one subtree; where it ``isolates``, no two of its groups share a provider.
+    ``port`` is the port that it was made for: it is read again before every move.
     """
 
     name: str
@@ -141,6 +141,7 @@ class Need(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     groups: tuple[NeedGroup, ...] = ()
     same_subtree: tuple[str, ...] = ()
     port: str | None = None
+    isolates: bool = False
 
     @property
     def parts(self) -> tuple[NeedGroup, ...]:

@@ -73,10 +73,14 @@ def ask_needs(needs: tuple[Need, ...], ask: CandidatesRequest | None = None) -> 
         for need in needs
         if need.same_subtree
     )
+    apart = tuple(
+        frozenset(suffix_of(need, group) for group in need.groups) for need in needs if need.isolates
+    )
     return msgspec.structs.replace(
         ask,
         groups=ask.groups + tuple(group for need in needs for group in groups_of(need)),
         same_subtrees=ask.same_subtrees + subtrees,
+        distinct=ask.distinct + apart,
     )
 
 

@@ -104,6 +104,7 @@ async def test_every_node_of_a_node_group_has_its_needs(tmp_path: Path) -> None:
                     "allocations": {},
                     "groups": [],
                     "same_subtree": [],
+                    "group_policy": "none",
                     "port": None,
                 }
             ],

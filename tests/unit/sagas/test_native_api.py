@@ -131,6 +131,7 @@ async def test_a_need_is_shown_with_where_it_is_met(world: ApplicationWorld) -> 
         "allocations": {uuid_of(CARD): {BANDWIDTH: 10}},
         "groups": [],
         "same_subtree": [],
+        "group_policy": "none",
         "port": None,
     }
     assert answer.json == {"need": shown}
@@ -162,6 +163,8 @@ async def test_a_need_of_several_groups_is_shown_with_where_each_is_met(world: A
         ("port", {"groups": [ONE_GROUP], "required": ["HW_NIC_SRIOV"]}, 400, "bad_body", "its own"),
         ("port", {"groups": [ONE_GROUP, ONE_GROUP]}, 400, "bad_body", "out more than once"),
         ("port", {"groups": [ONE_GROUP], "same_subtree": ["in"]}, 400, "bad_body", "names in, which is no"),
+        ("port", {"resources": {BANDWIDTH: 1}, "group_policy": "isolate"}, 400, "bad_body", "without groups"),
+        ("port", {"groups": [ONE_GROUP], "group_policy": "x"}, 400, "bad_body", "group_policy"),
         ("port", {"groups": [ONE_GROUP | {"name": "a.b"}]}, 400, "bad_body", "$.groups[0].name"),
         ("port", {"groups": [ONE_GROUP | {"resources": {}}]}, 400, "bad_body", "$.groups[0].resources"),
         ("port", {"groups": [ONE_GROUP | {"color": "red"}]}, 400, "bad_body", "color"),

@@ -412,6 +412,25 @@ def test_two_groups_on_one_provider_are_both_counted(region: Region) -> None:
     assert bandwidth(region) == {}
 
 
+def test_groups_that_are_isolated_have_a_provider_each(region: Region) -> None:
+    groups = (NeedGroup("in", {BANDWIDTH: 300}), NeedGroup("out", {BANDWIDTH: 200}))
+    need = Need("port", {}, groups=groups, isolates=True)
+    number = int(number_of(region))
+    assert set_grouped(region, need) == NeedDoesNotFit(S, "port", f"host-{number}"), "it has one card"
+    for host in range(1, 6):
+        region.do(c.CreateProvider(switch_id(host), f"second-{host}", host_id(host)))
+        region.do(c.SetInventories(switch_id(host), None, {BANDWIDTH: Inventory(1000)}))
+    assert set_grouped(region, need) is None
+    (met,) = region.server(S).needs
+    assert {provider for group in met.groups for provider, _ in group.held} == {
+        nic_id(number),
+        switch_id(number),
+    }
+    region.run("migrate", S)
+    number = int(number_of(region))
+    assert sorted(as_dict(region.server(S).needs[0].held)) == [nic_id(number), switch_id(number)]
+
+
 def test_the_group_that_does_not_fit_is_named(switched: Region) -> None:
     switched.run("create", S)
     host = f"host-{number_of(switched)}"

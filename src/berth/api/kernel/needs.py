@@ -7,7 +7,7 @@ command line checks files with them: nothing of the server is imported here.
 import re
 from collections import Counter
 from collections.abc import Iterable
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -54,13 +54,15 @@ class NeedGroupBody(
 class NeedBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, omit_defaults=True):
     """A need of one group has its resources and traits here; a need of several has them in ``groups``. The
     providers of the groups that ``same_subtree`` names are in one subtree of the host: one of them is the
-    others' ancestor, or the same."""
+    others' ancestor, or the same. With the group policy ``isolate`` each group of the need has a provider of
+    its own."""
 
     resources: Annotated[_Resources, Meta(max_length=_RESOURCES_MAX)] = {}
     required: _Traits = ()
     forbidden: _Traits = ()
     groups: Annotated[tuple[NeedGroupBody, ...], Meta(max_length=NEED_GROUPS_MAX)] = ()
     same_subtree: Annotated[tuple[NeedName, ...], Meta(max_length=NEED_GROUPS_MAX)] = ()
+    group_policy: Literal["none", "isolate"] = "none"
 
 
 class NamedNeedBody(NeedBody, frozen=True, kw_only=True):
@@ -83,6 +85,8 @@ def object_to_need(body: NeedBody) -> str | None:
         return f"{both}: a need of one group has resources, a need of several has groups"
     if body.groups and (body.required or body.forbidden):
         return "required and forbidden stand beside groups: give each group its own"
+    if body.resources and body.group_policy != "none":
+        return "group_policy is given without groups: leave it out"
     names = [group.name for group in body.groups]
     unknown = next((name for name in body.same_subtree if name not in names), None)
     if unknown is not None:
@@ -124,6 +128,7 @@ def make_need(name: str, body: NeedBody) -> Need:
             NeedGroup(group.name, group.resources, group.required, group.forbidden) for group in body.groups
         ),
         same_subtree=body.same_subtree,
+        isolates=body.group_policy == "isolate",
     )
 
 
@@ -158,6 +163,7 @@ class NeedDetail(msgspec.Struct):
     allocations: _Allocations
     groups: list[NeedGroupDetail]
     same_subtree: list[str]
+    group_policy: Literal["none", "isolate"]
     port: str | None
 
 
@@ -179,6 +185,7 @@ def describe_need(need: Need) -> NeedDetail:
             for group in need.groups
         ],
         list(need.same_subtree),
+        "isolate" if need.isolates else "none",
         need.port,
     )
 
