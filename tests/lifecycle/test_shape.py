@@ -2,13 +2,17 @@
 and a complaint says why."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Final
+
+import msgspec
 
 from berth.agent.drivers.behaviour import Rule, SimBehaviour
 from berth.agent.fleet import SimInventory, SimProvider, provider_id
 from berth.doctor.findings import examine
 from berth.model.ids import ConsumerId
-from berth.model.servers import Flavor, Server
+from berth.model.saga_runs import Assignment, assignment_id
+from berth.model.servers import Flavor, Migration, Server
 from berth.sagas import create
 from berth.sagas.conflicts import as_dict, held_now
 from tests.lifecycle.chaos import check_at_rest
@@ -47,9 +51,10 @@ async def begin_here(operator: Operator, server: Server) -> None:
     assert refused is None
 
 
-async def until_reshaped(operator: Operator) -> None:
+async def until_gone(operator: Operator, kind: str = "VCPU") -> None:
+    """Wait until the host itself has none of a class any more."""
     async with asyncio.timeout(PATIENCE_S):
-        while "VCPU" in await operator.inventories(ID):
+        while kind in await operator.inventories(ID):
             await asyncio.sleep(0.5)
 
 
@@ -71,7 +76,7 @@ async def test_servers_follow_when_numa_is_enabled() -> None:
         moved = await create_here(operator)
         await done(operator.cloud, "resize", moved)
         await operator.restart(numa_cell(0, vcpus=2), numa_cell(1), inventories=DISK)
-        await until_reshaped(operator)
+        await until_gone(operator)
         await operator.is_up_for_a_while()
         assert await operator.complaints() == []
         homes = [await held(operator, server) for server in servers]
@@ -92,7 +97,7 @@ async def test_a_server_that_fits_into_no_single_cell_is_split() -> None:
             operator, flavor=Flavor(id="wide", name="wide", vcpus=24, memory_mb=1024, disk_gb=1)
         )
         await operator.restart(numa_cell(0), numa_cell(1), inventories=DISK)
-        await until_reshaped(operator)
+        await until_gone(operator)
         found = await held(operator, wide)
         assert [found[cell]["VCPU"] for cell in CELLS] == [16, 8]
         assert sum(found[cell].get("MEMORY_MB", 0) for cell in CELLS) == 1024
@@ -114,7 +119,7 @@ async def test_nothing_changes_if_one_would_have_no_room() -> None:
         # It is moved away, and the others follow.
         await done(operator.cloud, "live_migrate", stranded[0])
         await operator.until_complaints()
-        await until_reshaped(operator)
+        await until_gone(operator)
         await check_at_rest(operator.cloud)
 
 
@@ -130,7 +135,7 @@ async def test_a_busy_server_puts_it_off() -> None:
         assert await operator.cloud.read(lambda view: as_dict(held_now(view, server.id))) == before
         await cloud.at_rest(server.id)
         await operator.until_complaints()
-        await until_reshaped(operator)
+        await until_gone(operator)
         await held(operator, server)
         await done(cloud, "start", server)
         await check_at_rest(cloud)
@@ -142,8 +147,90 @@ async def test_an_operators_ratio_goes_with_its_class() -> None:
         await operator.write(ID, {"VCPU": vcpu | {"allocation_ratio": 16.0}})
         servers = [await create_here(operator) for _ in range(3)]
         await operator.restart(numa_cell(0, vcpus=1), inventories=DISK)
-        await until_reshaped(operator)
+        await until_gone(operator)
         await operator.is_up_for_a_while()
         assert (await operator.inventories(CELLS[0]))["VCPU"]["allocation_ratio"] == 16.0
         for server in servers:
             assert (await held(operator, server))[CELLS[0]] == {"VCPU": 1, "MEMORY_MB": 512}
+
+
+PINNED: Final = Flavor(
+    id="pinned",
+    name="pinned",
+    vcpus=2,
+    memory_mb=512,
+    disk_gb=1,
+    extra_specs={"resources:VCPU": "0", "resources:PCPU": "2"},
+)
+
+
+def pinned_cell(number: int, cpus: Sequence[int]) -> SimProvider:
+    units = tuple(map(str, cpus))
+    return SimProvider(
+        name=f"numa{number}",
+        inventories={"PCPU": SimInventory(total=len(units)), "MEMORY_MB": SimInventory(total=65_536)},
+        traits=("HW_NUMA_ROOT",),
+        units={"PCPU": units},
+    )
+
+
+def cpus_of(operator: Operator, holder: str) -> dict[str, tuple[str, ...]]:
+    """Which cpus a consumer has, by provider, as its cell knows it."""
+    engine = operator.cloud.cells["cell1"].find_engine()
+    assert engine is not None
+    found = engine.view.records.get(Assignment, assignment_id(holder, ID))
+    assert found is not None
+    return {provider: kinds["PCPU"] for provider, kinds in found.units.items()}
+
+
+async def with_pinned_servers(operator: Operator) -> list[Server]:
+    """Three servers of two cpus each, on a host that does not say which cell its cpus are of."""
+    whole = {**DISK, "PCPU": SimInventory(total=8), "MEMORY_MB": SimInventory(total=131_072)}
+    units = {"PCPU": tuple(map(str, range(8)))}
+    another = operator.cloud.hosts["host-0003"]
+    another.kill()
+    another.host = msgspec.structs.replace(another.host, inventories=whole, units=units)
+    another.start()
+    await operator.restart(inventories=whole, units=units)
+    async with asyncio.timeout(PATIENCE_S):
+        while "PCPU" not in await operator.inventories(ID):
+            await asyncio.sleep(0.5)
+    return [await create_here(operator, flavor=PINNED) for _ in range(3)]
+
+
+async def test_servers_keep_their_cpus_when_numa_is_enabled() -> None:
+    async with running() as operator:
+        servers = await with_pinned_servers(operator)
+        moved = servers[2]
+        await done(operator.cloud, "migrate", moved)
+        migration = await operator.cloud.read(
+            lambda view: view.records.find(Migration, "server", moved.id)[-1].id
+        )
+        holders = [servers[0].id, servers[1].id, migration]
+        before = [cpus_of(operator, holder)[ID] for holder in holders]
+        assert before == [("0", "1"), ("2", "3"), ("4", "5")]
+        await operator.restart(
+            pinned_cell(0, range(4)), pinned_cell(1, range(4, 8)), inventories=DISK, units={}
+        )
+        await until_gone(operator, "PCPU")
+        await operator.is_up_for_a_while()
+        after = [cpus_of(operator, holder) for holder in holders]
+        assert after == [{CELLS[0]: before[0]}, {CELLS[0]: before[1]}, {CELLS[1]: before[2]}]
+        for server in servers[:2]:
+            assert (await held(operator, server))[CELLS[0]] == {"PCPU": 2, "MEMORY_MB": 512}
+        await done(operator.cloud, "revert", moved)
+        assert cpus_of(operator, moved.id) == {CELLS[1]: before[2]}
+        assert await operator.complaints() == []
+        await check_at_rest(operator.cloud)
+
+
+async def test_a_server_whose_cpu_is_gone_keeps_the_old_shape() -> None:
+    async with running() as operator:
+        servers = await with_pinned_servers(operator)
+        await operator.restart(
+            pinned_cell(0, (0, 1, 2)), pinned_cell(1, range(4, 8)), inventories=DISK, units={}
+        )
+        (complaint,) = await operator.until_complaints("no room for 1 of PCPU of")
+        assert servers[1].id in complaint
+        assert cpus_of(operator, servers[1].id) == {ID: ("2", "3")}
+        assert "PCPU" in await operator.inventories(ID)

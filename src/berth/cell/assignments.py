@@ -106,38 +106,38 @@ def matches(assignment: Assignment | None, wanted: WantedUnits) -> bool:
 
 def follow_run(view: View, before: SagaRun | None, after: SagaRun) -> tuple[RecordChanged, ...]:
     """The changes of assignments that go with the next version of a run, or with its first one."""
-    books = _Books(view)
+    changes = _AssignmentChanges(view)
     if before is None:
-        _accept(books, after)
+        _accept(changes, after)
     elif is_step_done(before, after):
-        _follow_step(books, before)
+        _follow_step(changes, before)
     task = None if is_finished(after) else task_of(after)
     if isinstance(task, AgentTask) and needs_units(after, task):
         # Where that cannot be, the step fails, with words.
-        books.assign(after, task.place)
-    return books.changes()
+        changes.assign(after, task.place)
+    return changes.made()
 
 
-def _accept(books: "_Books", run: SagaRun) -> None:
+def _accept(changes: "_AssignmentChanges", run: SagaRun) -> None:
     """A move begins: its migration holds the source."""
     if run.source is None or run.migration is None or not saga_of(run).is_move:
         return
-    books.hand_over(run.server, run.source.id, run.server, run.migration)
+    changes.hand_over(run.server, run.source.id, run.server, run.migration)
     if run.migration_claim is not None:
         # What the server holds may have changed since its last run.
-        books.choose(run.spec, run.server, run.migration, run.source, run.migration_claim.held, run.id)
+        changes.choose(run.spec, run.server, run.migration, run.source, run.migration_claim.held, run.id)
 
 
-def _follow_step(books: "_Books", run: SagaRun) -> None:
+def _follow_step(changes: "_AssignmentChanges", run: SagaRun) -> None:
     match task_of(run):
         case AgentTask(_, place, "destroy"):
-            books.free(run.server, place.id)
+            changes.free(run.server, place.id)
         case ClaimTask("give_back") if run.source is not None and run.migration is not None:
-            books.hand_over(run.server, run.source.id, run.migration, run.server)
+            changes.hand_over(run.server, run.source.id, run.migration, run.server)
         case Skip() if find_verb(run) == "destroy" and is_on_one_host(run) and run.dest is not None:
             # The server stays on its host, and gives up one of its two halves.
             role = saga_of(run).steps[run.step].at
-            books.free(run.server, run.dest.id, run.server if role == "dest" else run.migration)
+            changes.free(run.server, run.dest.id, run.server if role == "dest" else run.migration)
 
 
 def needs_units(run: SagaRun, task: AgentTask) -> bool:
@@ -156,27 +156,27 @@ def find_assignment(view: View, run: SagaRun, task: AgentTask) -> Assignment | N
 
 def assign(view: View, run: SagaRun, place: Place) -> tuple[RecordChanged, ...] | UnitsMissing:
     """The changes that give a server the units of its claim at a place, where it has others or none."""
-    books = _Books(view)
-    missing = books.assign(run, place)
-    return missing or books.changes()
+    changes = _AssignmentChanges(view)
+    missing = changes.assign(run, place)
+    return missing or changes.made()
 
 
 def reassign(view: View, asked: UnitsRequest) -> tuple[RecordChanged, ...] | UnitsMissing:
     """The changes by which the units of a server that is not busy follow what it holds. Its driver is told
     with the next command that gives it units."""
-    books = _Books(view)
-    missing = books.choose(asked.spec, asked.server, asked.server, asked.place, asked.held)
-    return missing or books.changes()
+    changes = _AssignmentChanges(view)
+    missing = changes.choose(asked.spec, asked.server, asked.holder, asked.place, asked.held)
+    return missing or changes.made()
 
 
-class _Books:
+class _AssignmentChanges:
     """The assignments as they are in the view, and what changes."""
 
     def __init__(self, view: View) -> None:
         self._view = view
         self._changed: dict[str, Assignment | None] = {}
 
-    def changes(self) -> tuple[RecordChanged, ...]:
+    def made(self) -> tuple[RecordChanged, ...]:
         pairs = ((self._view.records.get(Assignment, id), after) for id, after in self._changed.items())
         return tuple(RecordChanged(before, after) for before, after in pairs if before != after)
 
@@ -246,11 +246,12 @@ class _Books:
     ) -> Units | UnitsMissing:
         providers = find_providers(self._view, place.id)
         taken = {unit for one in self.on_host(place.id) if one.id != id for unit in one.unit_names()}
+        # Wherever they were: after a change of the host's shape they are on another provider.
+        before = () if had is None else had.unit_names()
         policy = thread_policy_of(spec)
         units: Units = {}
         for provider, kinds in wanted.items():
             for kind, amount in kinds.items():
-                before = () if had is None else had.units.get(provider, {}).get(kind, ())
                 chosen = choose_units(providers[provider], kind, amount, taken, before, policy)
                 if chosen is None:
                     named = providers[provider].units[kind]
@@ -265,6 +266,12 @@ class _Books:
 
 
 # -- hosts -----------------------------------------------------------------------------------------
+
+
+def find_units(view: View, holder: str, host: str) -> Units:
+    """The units that a consumer has on a host."""
+    found = view.records.get(Assignment, assignment_id(holder, host))
+    return {} if found is None else found.units
 
 
 def find_abandoned(view: View, host: str, servers: Collection[str], busy: Iterable[str]) -> list[Assignment]:

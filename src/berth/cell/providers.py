@@ -141,7 +141,7 @@ class HostTreeWriter:
         host: Register,
         before: tuple[OwnedProvider, ...],
         note: Note,
-        find_units: FindUnits = lambda consumer: {},
+        find_units: FindUnits,
     ) -> WrittenTree:
         """Make the tree what the agent reports, as far as possible. ``before``: what the agent owns."""
         writing = _Writing(self._placement, host, self._aggregate, before, note, find_units)

@@ -14,7 +14,7 @@ from berth.ledger import remove_record, replace_record
 from berth.model.commands import Enact
 from berth.model.events import RecordChanged
 from berth.model.rejections import RecordMoved, Rejection
-from berth.model.saga_runs import Agent, Evacuated, Instance, SagaRun, Term, UnitsRequest
+from berth.model.saga_runs import Agent, Evacuated, HostTree, Instance, SagaRun, Term, UnitsRequest
 from berth.sagas.runner import find_outcome, is_finished, mark_aborted, saga_of, step_of
 from berth.sagas.saga import PLACEMENT
 from berth.view import View
@@ -69,7 +69,11 @@ def reassign_units(view: View, asked: UnitsRequest) -> Enact | None:
     if last_number(view, asked.server) != asked.number:
         return None
     changes = assignments.reassign(view, asked)
-    return None if isinstance(changes, assignments.UnitsMissing) or not changes else Enact(changes)
+    if isinstance(changes, assignments.UnitsMissing) or not changes:
+        return None
+    # The host may have got another shape since this view was current.
+    tree = view.records.get(HostTree, asked.place.id)
+    return Enact(changes, reads=() if tree is None else (tree,))
 
 
 def term_of(view: View) -> int:

@@ -32,6 +32,9 @@ def _enact(view: View, command: c.Enact, now_s: int) -> Verdict:
         assert record is not None, "a change is of something"
         if current(record) != before:
             return RecordMoved(type(record).__name__, record.id)
+    for record in command.reads:
+        if current(record) != record:
+            return RecordMoved(type(record).__name__, record.id)
     refused = quotas.judge(view, command) or assignments.judge(view, command)
     if refused is not None:
         return refused

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from berth.model.events import RecordChanged
+from berth.model.events import AnyRecord, RecordChanged
 from berth.model.groups import Group, Policy
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
 from berth.model.placement import HostStatus, Inventory, Label, Wanted
@@ -267,6 +267,8 @@ class Enact(_Command, frozen=True):
     Every record must be what the change says it was. The commands are judged in order, each as if those
     before it had been carried out: a claim may be for a group that the same change makes.
 
+    ``reads`` are records that it was made from, and that must still be so.
+
     ``refused`` is the answer to a request that is refused and leaves a record of why: the change is made, and
     the caller gets the rejection. With ``quotas`` no project may have more by the change than these, and its
     own, allow.
@@ -276,6 +278,7 @@ class Enact(_Command, frozen=True):
     commands: tuple[LedgerCommand, ...] = ()
     refused: Rejection | None = None
     quotas: Quotas | None = None
+    reads: tuple[AnyRecord, ...] = ()
 
 
 Command = LedgerCommand | Enact

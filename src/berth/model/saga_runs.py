@@ -229,13 +229,18 @@ class Term(Record, frozen=True, kw_only=True, tag="term"):
 
 class UnitsRequest(msgspec.Struct, frozen=True):
     """What a server holds where it is, so that its units follow. ``number`` is that of its last run: a later
-    one makes the request obsolete."""
+    one makes the request obsolete. ``migration``: it is the migration that holds it, at the source."""
 
     server: str
     place: Place
     held: Held
     number: int
     spec: Spec
+    migration: str | None = None
+
+    @property
+    def holder(self) -> str:
+        return self.migration or self.server
 
 
 class Outbox(Record, frozen=True, kw_only=True, tag="outbox", rename={"run": "work"}):

@@ -257,8 +257,16 @@ def reassign_units(view: View, server: Server) -> RecordChanged | None:
     holds_units = any(kind in named.get(id, ()) for id, amounts in server.held for kind, _ in amounts)
     if not holds_units and view.records.get(Assignment, assignment_id(server.id, host.id)) is None:
         return None
-    asked = UnitsRequest(server.id, place, server.held, server.run_count, _make_spec(server, server.flavor))
-    return replace_record(view, Outbox(id=f"units {server.id}", cell=place.cell, units=asked))
+    return send_units(view, server, place, server.held, server.flavor)
+
+
+def send_units(
+    view: View, server: Server, place: Place, held: Held, flavor: Flavor, migration: str | None = None
+) -> RecordChanged:
+    """The change that tells a server's cell what it holds, or its migration, so that the units follow."""
+    spec = _make_spec(server, flavor)
+    asked = UnitsRequest(server.id, place, held, server.run_count, spec, migration)
+    return replace_record(view, Outbox(id=f"units {asked.holder}", cell=place.cell, units=asked))
 
 
 def start_at_place(

@@ -16,6 +16,7 @@ from berth.model.events import RecordChanged
 from berth.model.rejections import ServerBusy
 from berth.model.servers import Held, Migration, Server
 from berth.sagas.conflicts import count_classes, generation_of, held_now, minus, overlap, plus, same
+from berth.sagas.proposals import send_units
 from berth.view import View
 
 
@@ -55,6 +56,18 @@ def _follow(view: View, claim: Claim) -> Iterator[RecordChanged]:
         generation=generation + 1,
     )
     yield RecordChanged(record, followed)
+    yield from _follow_units(view, followed)
+
+
+def _follow_units(view: View, record: Server | Migration) -> Iterator[RecordChanged]:
+    """Units are named with the provider that they are of: they go with what is held."""
+    if isinstance(record, Server):
+        if record.place is not None:
+            yield send_units(view, record, record.place, record.held, record.flavor)
+        return
+    server = view.records.get(Server, record.server)
+    if server is not None:
+        yield send_units(view, server, record.source, record.held, record.flavor_before, record.id)
 
 
 def _find_record(view: View, consumer: str) -> Server | Migration | None:

@@ -279,6 +279,7 @@ class Region:
 
     def carry_out(self, faults: Faults | None = None) -> SagaRun:
         """Hand the run in the outbox to the cell, and bring up its progress, step by step."""
+        self._send_units()
         (outbox,) = self.view.records.all(Outbox)
         assert outbox.run is not None
         taken = saga_runs.accept_run(self.cell, outbox.run, self.now_s * 10**9)
@@ -286,6 +287,15 @@ class Region:
         self._write(self.cell, taken)
         self.do(c.Enact((RecordChanged(outbox, None),)))
         return self._finish(outbox.run.id, faults or Faults())
+
+    def _send_units(self) -> None:
+        """Hand over to the cell what servers hold, so that their units follow."""
+        for outbox in list(self.view.records.all(Outbox)):
+            if outbox.units is not None:
+                changed = saga_runs.reassign_units(self.cell, outbox.units)
+                if changed is not None:
+                    self._write(self.cell, changed)
+                self.do(c.Enact((RecordChanged(outbox, None),)))
 
     def release(self, number: int) -> list[SagaRun]:
         """The host is back and clean."""
