@@ -66,15 +66,15 @@ def _check_public_url(value: str) -> str | None:
 
 
 PORT_FIELD: Final = "{port}"
-_PORT_URL: Final = re.compile(r"https?://[A-Za-z0-9.\-_\[\]:]+/[!-~]*")
+_PORT_URL: Final = re.compile(r"https?://[A-Za-z0-9.\-_\[\]:]+/[A-Za-z0-9.\-_~%/]*")
 
 
 def _check_port_url(value: str) -> str | None:
-    if _PORT_URL.fullmatch(value) and value.count(PORT_FIELD) == 1 and "#" not in value:
+    if _PORT_URL.fullmatch(value.replace(PORT_FIELD, "")) and value.count(PORT_FIELD) == 1:
         return None
     return (
-        "expected http:// or https://, a host without user and password, and a path with {port} in it once: "
-        "https://neutron:9696/v2.0/ports/{port}"
+        "expected http:// or https://, a host without user and password, and a path without a query that has "
+        "{port} in it once: https://neutron:9696/v2.0/ports/{port}"
     )
 
 

@@ -105,7 +105,8 @@ def _take_along(
     goes back, and that goes with it."""
     source = view.providers.get(ProviderId(migration.source.id))
     needs = kept_needs(view, more)
-    candidates = HostCandidates.of(view, ask_needs(needs), frozenset(provider for provider, _ in more))
+    first = frozenset(provider for provider, _ in more)
+    candidates = HostCandidates.of(view, ask_needs(needs), first, is_there=True)
     refused = None
     at_source = candidates.at(source) if source and isinstance(candidates, HostCandidates) else ()
     for found in islice(at_source, CANDIDATES_TRIED_MAX):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from berth.api.kernel.ports import HeadersFileError, PortSource
+from berth.api.kernel.problem import Problem
 from berth.model.servers import Server
 from berth.runtime.settings import Settings, SettingsError, conflicts, resolve
 from tests.keystone import PASSWORD
@@ -264,6 +265,15 @@ async def test_several_ports_are_read_at_once_with_a_bound(tmp_path: Path, ports
     assert 1 < ports.most_at_once <= 16
 
 
+async def test_no_more_ports_wait_than_there_is_room_for(ports: FakePorts) -> None:
+    with serving(ports) as url:
+        source = PortSource(Settings(port_source_url=url))
+        with pytest.raises(Problem, match="Too many ports are being read") as caught:
+            await source.read([PORT] * 257)
+        await source.close()
+    assert (caught.value.status, ports.asked) == (503, [])
+
+
 # -- moves --------------------------------------------------------------------------------------
 
 
@@ -453,6 +463,9 @@ def test_a_file_of_headers_that_cannot_be_used_ends_the_start(
         "http://n/",
         "http://n/{port}/{port}",
         "http://u:p@n/{port}",
+        "http://n/{port}?token=secret",
+        "http://n/{port}#x",
+        "http://n/{id}/{port}",
         "http://n",
     ],
 )

@@ -27,7 +27,7 @@ from berth.model.servers import NEED_GROUPS_TOTAL_MAX, NEEDS_MAX, ConflictPolicy
 from berth.sagas import needs
 from berth.sagas.conflicts import ConflictRules, as_dict
 from berth.sagas.saga import all_sagas
-from tests.unit.sagas.regions import BANDWIDTH, Faults, Region, S, host_id, nic_id, prepared
+from tests.unit.sagas.regions import BANDWIDTH, Faults, Region, S, host_id, nic_id, pool_id, prepared
 
 pytestmark = pytest.mark.fast
 
@@ -314,6 +314,23 @@ def test_the_sum_is_judged_not_the_part() -> None:
     refused = put(region, 1)
     assert isinstance(refused, NeedDoesNotFit)
     assert not isinstance(refused.refused, CapacityExceeded), "it is found before it is claimed"
+
+
+def test_a_revert_takes_along_what_others_added_in_a_pool(region: Region) -> None:
+    """It was refused, as if a pool were no place for what is beside the server's host."""
+    pool, aggregate = pool_id(1), AggregateId("20000000-0000-4000-8000-000000000001")
+    region.do(c.CreateProvider(pool, "pool"))
+    region.do(c.SetInventories(pool, None, {"FPGA": Inventory(4)}))
+    region.do(c.SetTraits(pool, None, frozenset({SHARES_VIA_AGGREGATE})))
+    region.do(c.SetAggregates(pool, None, (aggregate,)))
+    for number in range(1, 6):
+        host = host_id(number)
+        region.do(c.SetAggregates(host, None, (*region.view.providers[host].aggregates, aggregate)))
+    region.run("migrate", S)
+    region.claim(S, *region.server(S).held, (pool, (("FPGA", 1),)))
+    region.run("revert", S, policy="merge")
+    assert region.held(S)[pool] == {"FPGA": 1}
+    assert as_dict(region.server(S).kept) == {pool: {"FPGA": 1}}
 
 
 # -- several groups -----------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Needs as requests send them and answers show them, in every API that takes them.
 
-A struct says what each part may be; ``read_need`` says what is wrong with parts that do not go together. The
-command line checks files with them: nothing of the server is imported here.
+A struct says what each part may be; ``object_to_need`` says what is wrong with parts that do not go together.
+The command line checks files with them: nothing of the server is imported here.
 """
 
 import re
