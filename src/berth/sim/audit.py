@@ -33,9 +33,10 @@ from berth.model.events import (
     RecordChanged,
     ResourceClassChanged,
     Stamp,
+    TraitsChanged,
 )
 from berth.model.groups import HOST, Group
-from berth.model.placement import STANDARD_CLASSES, Holdings, Inventory
+from berth.model.placement import SHARES_VIA_AGGREGATE, STANDARD_CLASSES, Holdings, Inventory
 from berth.model.saga_runs import Assignment, SagaRun
 from berth.model.servers import Migration, Record, Server
 
@@ -133,6 +134,12 @@ class Ledger:
         parent = self._parents.get(provider)
         return provider if parent is None else self.root(parent)
 
+    def hosts(self, consumer: str) -> set[str]:
+        """The hosts that a consumer is on: what it holds of sharing providers is in no place."""
+        held = (provider for provider, _ in self.held(consumer))
+        own = (one for one in held if SHARES_VIA_AGGREGATE not in self._facts.get(("traits", one), ()))
+        return {self.root(provider) for provider in own}
+
     def _apply(self, index: int, event: Event) -> None:
         match event:
             case ConsumerChanged():
@@ -168,6 +175,8 @@ class Ledger:
             case InventoryChanged():
                 key = ("inventory", event.provider, event.resource_class)
                 self._set(index, key, event.before, event.after)
+            case TraitsChanged():
+                self._set(index, ("traits", event.provider), event.before or None, event.after or None)
             case AggregatesChanged():
                 self._set(index, ("aggregates", event.provider), event.before or None, event.after or None)
             case AggregateLabelled():
@@ -248,9 +257,8 @@ class Ledger:
         for consumer in self.members.get(id, ()):
             member = self._facts["member", consumer].stands_for
             for holder in (consumer, self._moves.get(consumer, consumer)):
-                for provider, _ in self.held(holder):
-                    for domain in self.domains(group.domain, self.root(provider)):
-                        where.add((domain, member))
+                for host in self.hosts(holder):
+                    where.update((domain, member) for domain in self.domains(group.domain, host))
         return where
 
     def _judge_group(self, index: int, id: str, before: set[tuple[str, str]]) -> None:

@@ -215,7 +215,7 @@ def _judge_server(ledger: Ledger, server: Server) -> Iterator[str]:
         if held:
             yield "is nowhere and holds something"
         return
-    roots = {ledger.root(provider) for provider, _ in held}
+    roots = ledger.hosts(server.id)
     if roots != {server.place.id} and server.migration is None:
         yield f"is at {server.place.id} and holds something at {sorted(roots)}"
     total = ledger.sum_held(server.id)

@@ -7,6 +7,7 @@ from berth.sim.profiles.clusters import ClustersProfile
 from berth.sim.profiles.lifecycle import LifecycleProfile
 from berth.sim.profiles.operators import OperatorsProfile
 from berth.sim.profiles.overload import OverloadProfile
+from berth.sim.profiles.pools import PoolsProfile
 from berth.sim.profiles.steps import StepsProfile
 from berth.sim.profiles.upgrades import UpgradesProfile
 from berth.sim.simulation import Profile
@@ -19,6 +20,7 @@ PROFILES: Final[dict[str, Profile]] = {
         LifecycleProfile(),
         OperatorsProfile(),
         OverloadProfile(),
+        PoolsProfile(),
         StepsProfile(),
         UpgradesProfile(),
     )

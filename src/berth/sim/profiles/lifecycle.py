@@ -84,6 +84,7 @@ async def prepare_images(simulation: Simulation) -> None:
     for number, (name, (vcpus, ram, disk)) in enumerate(_FLAVORS.items(), 1):
         flavor = {"id": str(number), "name": name, "vcpus": vcpus, "ram": ram, "disk": disk}
         await users.must("POST", f"{COMPUTE}/flavors", {"flavor": flavor})
+    simulation.facts["flavors"] = ("1", "2")
     image = await users.must(
         "POST", "/image/v2/images", {"name": _IMAGE, "disk_format": "raw", "container_format": "bare"}
     )
@@ -130,7 +131,7 @@ async def create(simulation: Simulation, rng: random.Random, group: str | None =
     body: dict[str, Any] = {
         "server": {
             "name": f"s{rng.getrandbits(32):08x}",
-            "flavorRef": rng.choice(("1", "2")),
+            "flavorRef": rng.choice(simulation.facts["flavors"]),
             "imageRef": simulation.facts["image"],
             "networks": "none",
         }
