@@ -339,3 +339,21 @@ def test_the_name_of_the_host(tmp_path: Path) -> None:
     Machine(tmp_path, "compute-7.example")
     assert discover(tmp_path, DiscoverySettings()).name == "compute-7.example"
     assert discover(tmp_path, DiscoverySettings(host_name="mine")).name == "mine"
+
+
+def test_folders_that_are_laid_out_otherwise(tmp_path: Path) -> None:
+    """Devices in the bus itself, interfaces and mediated devices by their class: each is a way to say it."""
+    machine = Machine(tmp_path)
+    bus = "sys/bus/pci/devices"
+    for address, id, klass in (
+        ("0000:01:00.0", "8086:1572", "020000"),
+        ("0000:02:00.0", "10de:1eb8", "030200"),
+    ):
+        for name, text in (("vendor", f"0x{id[:4]}"), ("device", f"0x{id[5:]}"), ("class", f"0x{klass}")):
+            machine.write(f"{bus}/{address}/{name}", text)
+    (tmp_path / bus / "0000:01:00.0/net/eth5").mkdir(parents=True)
+    machine.write("sys/class/net/eth5/speed", 40000)
+    machine.write("sys/class/mdev_bus/0000:02:00.0/mdev_supported_types/nvidia-35/available_instances", 4)
+    providers = named(discover(tmp_path, DiscoverySettings()))
+    assert totals(providers["pci-0000:01:00.0"])["NET_BW_EGR_KILOBIT_PER_SEC"] == 40_000_000
+    assert totals(providers["pci-0000:02:00.0"]) == {"VGPU": 4}

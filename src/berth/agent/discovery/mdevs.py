@@ -12,6 +12,7 @@ import msgspec
 from berth.agent.discovery.sysroot import SysFolder, Sysroot, Unusable, is_word
 
 _INSTANCES_MAX: Final = 4096
+_TYPES: Final = "mdev_supported_types"
 _TYPES_MAX: Final = 100
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _HEADS: Final = re.compile(r"\bnum_heads=([0-9]{1,3})\b")
@@ -32,11 +33,12 @@ class MdevType(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The greatest, as WIDTHxHEIGHT."""
 
 
-def read_mdev_types(sysroot: Sysroot, device: SysFolder) -> tuple[MdevType, ...]:
-    folder = device.folder("mdev_supported_types")
+def read_mdev_types(sysroot: Sysroot, device: SysFolder, address: str) -> tuple[MdevType, ...]:
+    """The types of the device with this folder and address."""
+    folder = device.folder(_TYPES) or sysroot.folder(f"sys/class/mdev_bus/{address}/{_TYPES}")
     names = [] if folder is None else folder.names()
     if len(names) > _TYPES_MAX:
-        raise Unusable(device.join("mdev_supported_types"), f"there are more than {_TYPES_MAX} types")
+        raise Unusable(device.join(_TYPES), f"there are more than {_TYPES_MAX} types")
     found = []
     for name in names:
         assert folder is not None

@@ -87,7 +87,7 @@ def _read_of_devices(sysroot: Sysroot, devices: frozenset[str]) -> _Found:
             folder = sysroot.folder(f"sys/bus/pci/devices/{address}/net")
             for name in () if folder is None else folder.names():
                 assert folder is not None
-                interface = folder.folder(name)
+                interface = sysroot.folder(f"sys/class/net/{name}") or folder.folder(name)
                 if interface is not None:
                     yield address, _read_interface(sysroot, interface, name)
         except Unusable as error:

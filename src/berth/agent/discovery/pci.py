@@ -124,7 +124,7 @@ def _read_device(sysroot: Sysroot, folder: SysFolder, address: str) -> PciDevice
         vfs_claimed=max(claimed or 0, len(links)),
         is_boot_display="boot_vga" in names and folder.number("boot_vga", 0, 1) == 1,
         has_rdma="infiniband" in names,
-        mdev_types=read_mdev_types(sysroot, folder) if "mdev_supported_types" in names else (),
+        mdev_types=read_mdev_types(sysroot, folder, address),
     )
 
 

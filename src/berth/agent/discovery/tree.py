@@ -42,16 +42,14 @@ from berth.cell.protocol import (
     ReportedInventory,
     ReportedProvider,
 )
-from berth.model.placement import AMOUNT_MAX
+from berth.model.placement import AMOUNT_MAX, DEDICATED, HYPERTHREADING, NUMA_ROOT
 
-NUMA_ROOT: Final = "HW_NUMA_ROOT"
 MEMORY_ONLY: Final = "CUSTOM_NUMA_MEMORY_ONLY"
 """A cell without cpus: its memory is of another tier."""
-HYPERTHREADING: Final = "HW_CPU_HYPERTHREADING"
 COMPUTE_NODE: Final = "COMPUTE_NODE"
 
-_GPU_VENDORS: Final = ("1002", "10de", "8086")
-"""Of processing accelerators (class 12), those of these vendors are GPUs."""
+_GPU_VENDORS: Final = ("1002", "10de")
+"""Processing accelerators (class 12) of these vendors are GPUs."""
 _CONSOLE_VENDORS: Final = ("1013", "102b", "1234", "15ad", "1a03", "1af4", "1b36", "80ee")
 """Display adapters of these are consoles: of baseboard controllers, and of virtual machines."""
 _CELL_TRAITS_MAX: Final = 2_000
@@ -182,7 +180,7 @@ class TreeBuilder:
         offer = Offer()
         cpus = (cpus or frozenset()) - self._own
         dedicated = cpus & self._dedicated
-        offer.name_units("PCPU", map(str, sorted(dedicated)))
+        offer.name_units(DEDICATED, map(str, sorted(dedicated)))
         offer.siblings = tuple(
             tuple(map(str, core.cpus)) for core in self._list_cores(dedicated) if len(core.cpus) > 1
         )
