@@ -192,6 +192,41 @@ def test_the_readme_can_be_followed(cloud: Cloud) -> None:
     assert "nothing" in printed.splitlines()[-1]
 
 
+def test_a_need_goes_with_its_server(client: CloudClient) -> None:
+    image = client.sdk.image.find_image("cirros", ignore_missing=False)
+    flavor = client.sdk.compute.find_flavor("m1.small", ignore_missing=False)
+    body = {
+        "name": "needy",
+        "flavorRef": flavor.id,
+        "imageRef": image.id,
+        "networks": "none",
+        "berth:needs": [{"name": "scratch", "resources": {"DISK_GB": 3}}],
+    }
+    made = client.sdk.compute.post("/servers", json={"server": body}, microversion="2.94").json()
+    server = client.wait(made["server"]["id"], "ACTIVE")
+    wanted = SMALL | {"DISK_GB": SMALL["DISK_GB"] + 3}
+    assert client.held(server.id).amounts == {server.compute_host: wanted}
+    client(f"server migrate --wait {server.id}")
+    client(f"server migration confirm {server.id}")
+    moved = client.wait(server.id, "ACTIVE")
+    assert moved.compute_host != server.compute_host
+    assert client.held(server.id).amounts == {moved.compute_host: wanted}
+    shown = client.sdk.compute.get(f"/servers/{server.id}", microversion="2.94").json()["server"]
+    [need] = shown["berth:needs"]
+    assert list(need["allocations"].values()) == [{"DISK_GB": 3}]
+    assert client(f"server show {server.id}")["status"] == "ACTIVE", "the command reads it, too"
+    client(f"server delete --wait {server.id}")
+    client.until_released(server.id)
+
+
+def test_the_command_sends_no_port_without_a_network_service(client: CloudClient) -> None:
+    """It would ask Neutron for the port first; here the catalog has none."""
+    words = f"server create --flavor m1.small --image cirros --port {uuid.uuid4()} with-port"
+    done = client.command.run(words.split(), client.env, timeout_s=90)
+    assert done.returncode != 0
+    assert "network endpoint not enabled" in done.stderr
+
+
 def test_a_flavor_a_group_and_three_to_five_servers(client: CloudClient) -> None:
     made = client("flavor create --vcpus 3 --ram 1024 --disk 5 --property quota:cpu_shares=100 three")
     assert (made["vcpus"], made["ram"], made["disk"]) == (3, 1024, 5)
