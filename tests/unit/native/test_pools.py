@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.worlds import ApplicationWorld, HttpAnswer, uuid_of
+from berth.model.servers import Flavor
+from tests.unit.native import clusters
+from tests.worlds import ApplicationWorld, HttpAnswer, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -210,6 +212,24 @@ async def test_a_pool_that_is_full_is_named_in_the_explanation(world: Applicatio
     refused = await world.ask("POST", "/berth/v1/schedule", asked)
     assert (refused.status, refused.error["code"]) == (409, "berth.no_fit")
     assert words in refused.error["detail"]
+
+
+async def test_the_nodes_of_a_cluster_have_their_disks_in_the_pool(region: RegionWorld) -> None:
+    await clusters.fleet(region, 3)
+    specs = {"berth:disk": "pool"}
+    await region.put(Flavor(id="9", name="pooled", vcpus=1, memory_mb=512, disk_gb=30, extra_specs=specs))
+    await put(region, aggregates=[uuid_of(clusters.CELL)])
+
+    async def ask(nodes: int) -> HttpAnswer:
+        body = clusters.cluster(clusters.data(nodes, flavor="pooled"))
+        return await region.ask("POST", clusters.CLUSTERS, body)
+
+    refused = await ask(4)
+    assert (refused.status, refused.error["code"]) == (409, "berth.no_fit")
+    assert "The pool nas has 10 of 100 DISK_GB free; 30 are asked for." in refused.error["detail"]
+    assert (await ask(3)).status == 202
+    shown = (await region.get(f"{POOLS}/{POOL}")).json["pool"]
+    assert (shown["inventories"]["DISK_GB"]["used"], shown["hosts"]) == (90, 3)
 
 
 async def test_a_pool_is_in_no_count_of_hosts(world: ApplicationWorld) -> None:
