@@ -16,7 +16,18 @@ from typing import Any, Final, Literal, NamedTuple
 
 from berth.api.kernel.http import Receive, Scope, Send
 
-Broken = Literal["cut", "cut once", "garbage", "not json", "huge", "another port", "redirect", "no port"]
+Broken = Literal[
+    "cut",
+    "cut once",
+    "garbage",
+    "not json",
+    "not utf-8",
+    "deep",
+    "huge",
+    "another port",
+    "redirect",
+    "no port",
+]
 HUGE: Final = 1 << 20
 PortGroup = tuple[str, dict[str, int], list[str]]
 
@@ -104,6 +115,10 @@ class FakePorts:
                 return PortAnswer(200, _JSON, b'{"port": {"id": ')
             case "not json":
                 return PortAnswer(200, {"content-type": "text/html"}, b"<html>a proxy's own page</html>")
+            case "not utf-8":
+                return PortAnswer(200, _JSON, b'{"port": "\xff\xfe"}')
+            case "deep":
+                return PortAnswer(200, _JSON, b'{"port": ' + b"[" * 100_000 + b"]" * 100_000 + b"}")
             case "huge":
                 return PortAnswer(200, _JSON, json.dumps({"port": port, "more": "x" * HUGE}).encode())
             case "another port":

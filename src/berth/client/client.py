@@ -247,7 +247,7 @@ def _parse(headers: httpx.Headers, body: bytes) -> Any:
         return None
     try:
         return msgspec.json.decode(body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 

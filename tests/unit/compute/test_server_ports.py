@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from berth.api.kernel.ports import HeadersFileError, PortSource
+from berth.api.kernel.ports import PortSource, PortSourceError
 from berth.api.kernel.problem import Problem
 from berth.model.servers import Server
 from berth.runtime.settings import Settings, SettingsError, conflicts, resolve
@@ -188,6 +188,8 @@ AWAY: list[tuple[int | None, Broken | None]] = [
     (None, "cut"),
     (None, "garbage"),
     (None, "not json"),
+    (None, "not utf-8"),
+    (None, "deep"),
     (None, "huge"),
     (None, "another port"),
     (None, "redirect"),
@@ -450,9 +452,18 @@ def test_a_file_of_headers_that_cannot_be_used_ends_the_start(
     file.write_text(text)
     file.chmod(mode)
     settings = Settings(port_source_url="http://n/{port}", port_source_headers_file=str(file))
-    with pytest.raises(HeadersFileError, match=words) as caught:
+    with pytest.raises(PortSourceError, match=words) as caught:
         PortSource(settings)
     assert "secret" not in str(caught.value)
+
+
+def test_a_ca_file_that_cannot_be_used_ends_the_start(tmp_path: Path) -> None:
+    for file, words in ((tmp_path / "none.pem", "No such file"), (tmp_path / "empty.pem", "certificates")):
+        (tmp_path / "empty.pem").write_text("no certificate")
+        settings = Settings(port_source_url="https://n/{port}", port_source_cafile=str(file))
+        with pytest.raises(PortSourceError, match=f"{file}: cannot read the certificates") as caught:
+            PortSource(settings)
+        assert words in str(caught.value)
 
 
 @pytest.mark.parametrize(

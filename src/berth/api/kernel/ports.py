@@ -103,8 +103,8 @@ class _PortAnswer(msgspec.Struct, frozen=True):
 # -- the source ---------------------------------------------------------------------------------
 
 
-class HeadersFileError(Exception):
-    """The file of headers cannot be used. The message names the file and the line, and no value."""
+class PortSourceError(Exception):
+    """A file that the settings name cannot be used. The message names the file, and no value in it."""
 
 
 class _Unavailable(Exception):
@@ -116,7 +116,7 @@ class _Unavailable(Exception):
 
 
 class PortSource:
-    """Reads ports. The constructor raises HeadersFileError if the file of headers cannot be used.
+    """Reads ports. The constructor raises PortSourceError if a file that the settings name cannot be used.
 
     The file is read for every request: a token in it can be replaced at any time. Without one, Berth's own
     user in Keystone asks, where there is one. ``transport`` is another way to the source than a network."""
@@ -129,14 +129,18 @@ class PortSource:
         self._timeout_s = settings.port_source_timeout_seconds
         self._headers_file = settings.port_source_headers_file
         ca_file = settings.port_source_cafile
-        self._client = Client(
-            self._endpoint,
-            None if self._headers_file is None else _read_headers(self._headers_file),
-            token=_find_token(settings),
-            ca_file=None if ca_file is None else Path(ca_file),
-            transport=transport,
-            answer_bytes_max=_ANSWER_BYTES_MAX,
-        )
+        headers = None if self._headers_file is None else _read_headers(self._headers_file)
+        try:
+            self._client = Client(
+                self._endpoint,
+                headers,
+                token=_find_token(settings),
+                ca_file=None if ca_file is None else Path(ca_file),
+                transport=transport,
+                answer_bytes_max=_ANSWER_BYTES_MAX,
+            )
+        except OSError as error:
+            raise PortSourceError(f"{ca_file}: cannot read the certificates: {error.strerror}") from error
         self._places = asyncio.Semaphore(_AT_ONCE_MAX)
         self._count = 0
 
@@ -195,7 +199,7 @@ class PortSource:
             if self._headers_file is not None:
                 self._client.replace_headers(_read_headers(self._headers_file))
             answer = await self._client.ask("GET", self._path.replace(PORT_FIELD, id), None, self._timeout_s)
-        except HeadersFileError as error:
+        except PortSourceError as error:
             raise _Unavailable(str(error), is_final=True) from error
         except ClientError as error:
             raise _Unavailable(str(error)) from error
@@ -236,11 +240,11 @@ def _read_headers(path: str) -> dict[str, str]:
             shared = refuse_others(path, file)
             text = file.read(_HEADERS_BYTES_MAX + 1)
     except OSError as error:
-        raise HeadersFileError(f"{path}: cannot read the headers: {error.strerror}") from error
+        raise PortSourceError(f"{path}: cannot read the headers: {error.strerror}") from error
     if shared is not None:
-        raise HeadersFileError(shared)
+        raise PortSourceError(shared)
     if len(text) > _HEADERS_BYTES_MAX:
-        raise HeadersFileError(f"{path}: it has more than {_HEADERS_BYTES_MAX} bytes")
+        raise PortSourceError(f"{path}: it has more than {_HEADERS_BYTES_MAX} bytes")
     headers: dict[str, str] = {}
     for number, line in enumerate(text.decode("latin-1").splitlines(), 1):
         if not line.strip() or line.startswith("#"):
@@ -248,7 +252,7 @@ def _read_headers(path: str) -> dict[str, str]:
         name, colon, value = line.partition(":")
         is_text = line.isascii() and line.isprintable()
         if not (colon and name.replace("-", "").isalnum() and is_text):
-            raise HeadersFileError(f"{path}: line {number}: NAME: VALUE is expected, in printable ASCII")
+            raise PortSourceError(f"{path}: line {number}: NAME: VALUE is expected, in printable ASCII")
         headers[name] = value.strip()
     return headers
 
