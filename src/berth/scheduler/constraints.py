@@ -10,13 +10,14 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from berth.model.ids import ClassId
+from berth.model.ids import ClassId, Row
 from berth.model.placement import SHARES_VIA_AGGREGATE
 from berth.model.rejections import ConstraintStep, PoolShortage, Rejection
 from berth.model.scheduling import UNSUFFIXED, AnyOf, CandidatesRequest, RequestGroup, ScheduleRequest
 from berth.scheduler.candidates import HostCandidates, asks_in
 from berth.scheduler.hosts import drop_pools, find_host, sum_amounts
 from berth.scheduler.plugins import SchedulerOptions, name_of
+from berth.scheduler.shortages import describe_shortage
 from berth.search.providers import (
     in_all_aggregates,
     in_any_aggregate,
@@ -46,16 +47,26 @@ class ConstraintResult(NamedTuple):
     asked: str
     left: Mask
     pools: tuple[PoolShortage, ...] = ()
+    nearest: str = ""
+
+
+class _Part(NamedTuple):
+    """An amount that one provider must have, and those that could be it as far as all else goes."""
+
+    class_id: ClassId
+    amount: int
+    usable: Mask
 
 
 class _Constraint(NamedTuple):
     """What is asked for, in words, and the hosts that meet it. ``short``: sharing providers that have too
-    little of what is asked for, with the amount that is free."""
+    little of what is asked for, with the amount that is free. ``part``: what one provider must have."""
 
     name: str
     asked: str
     passing: Mask
     short: tuple[tuple[ProviderRecord, PoolShortage], ...] = ()
+    part: _Part | None = None
 
 
 def all_hosts(view: View) -> Mask:
@@ -114,11 +125,33 @@ def _narrow_down(
     for constraint in _constraints(view, request, options):
         before, left = left, left & constraint.passing
         pools = _name_pools(view, constraint, before & ~left)
-        found.append(ConstraintResult(constraint.name, constraint.asked, left, pools))
-    found.append(
-        ConstraintResult("together", _describe_whole(request.ask), _together(view, candidates, left))
-    )
+        nearest = _name_nearest(view, constraint, before & ~left)
+        found.append(ConstraintResult(constraint.name, constraint.asked, left, pools, nearest))
+    before, left = left, _together(view, candidates, left)
+    nearest = _describe_first(view, request.ask, before & ~left)
+    found.append(ConstraintResult("together", _describe_whole(request.ask), left, nearest=nearest))
     return found
+
+
+def _name_nearest(view: View, constraint: _Constraint, removed: Mask) -> str:
+    """The provider of a host that was removed which comes closest to having enough."""
+    if constraint.part is None or not removed.any():
+        return ""
+    class_id, amount, usable = constraint.part
+    rows, most = view.classes.column(class_id).free_for_one()
+    here = np.flatnonzero(usable[rows] & removed[view.root_rows[rows]])
+    if not len(here):
+        return ""
+    row = here[most[here].argmax()]
+    name = view.record(Row(int(rows[row]))).name
+    return f"{name} comes closest: {most[row]} of {amount} {view.classes.name_of(class_id)}."
+
+
+def _describe_first(view: View, ask: CandidatesRequest, removed: Mask) -> str:
+    """What falls short on the first host that was removed."""
+    rows = np.flatnonzero(removed)
+    words = describe_shortage(view, ask, view.record(Row(int(rows[0])))) if len(rows) else None
+    return "" if words is None else f"{view.record(Row(int(rows[0]))).name}: {words}."
 
 
 def _describe_whole(ask: CandidatesRequest) -> str:
@@ -130,7 +163,7 @@ def count_steps(results: list[ConstraintResult]) -> tuple[ConstraintStep, ...]:
     """The results as numbers of hosts."""
     counts = [int(np.count_nonzero(result.left)) for result in results]
     return tuple(
-        ConstraintStep(result.constraint, result.asked, before - count, count, result.pools)
+        ConstraintStep(result.constraint, result.asked, before - count, count, result.pools, result.nearest)
         for result, before, count in zip(results[1:], counts, counts[1:], strict=False)
     )
 
@@ -229,10 +262,12 @@ def _group(view: View, group: RequestGroup, split: frozenset[str]) -> Iterator[_
             continue
         short = _find_short(view, usable, class_id, amount)
         having = usable & with_room(view, class_id, amount)
+        part = _Part(class_id, amount, usable) if group.suffix != UNSUFFIXED else None
         if not spans:
             usable = having
         asked = f"{amount} {name} free{where}"
-        yield _Constraint(f"resources{group.suffix}:{name}", asked, _reachable_hosts(view, having), short)
+        passing = _reachable_hosts(view, having)
+        yield _Constraint(f"resources{group.suffix}:{name}", asked, passing, short, part)
 
 
 def _find_short(

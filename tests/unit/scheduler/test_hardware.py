@@ -10,6 +10,7 @@ from berth.model.rejections import NoFit, SpecInvalid
 from berth.model.scheduling import (
     Affinity,
     CandidatesRequest,
+    Explanation,
     HostCandidate,
     Plan,
     RequestGroup,
@@ -669,3 +670,62 @@ def test_an_explanation_counts_what_is_split() -> None:
     machine(fleet, "a", VCPU=6, MEMORY_MB=16384)
     found = explain(fleet.view, request({}, members=4), OPTIONS, str)
     assert (found.fitting, found.needed) == (3, 4)  # type: ignore[union-attr]
+
+
+# -- what falls short ---------------------------------------------------------------------------
+
+
+def refusal(fleet: Fleet, wanted: ScheduleRequest) -> str:
+    """What the refusal says of the provider that falls short; an explanation names it, too."""
+    found = plan(fleet.view, wanted, OPTIONS, random.Random(1), 0)
+    assert isinstance(found, NoFit), found
+    (words,) = [step.nearest for step in found.steps if step.nearest]
+    explained = explain(fleet.view, wanted, OPTIONS, str)
+    assert isinstance(explained, Explanation)
+    assert words in explained.text or words.split()[0] in explained.text
+    return words
+
+
+def test_a_refusal_names_the_class_and_the_cell_that_fall_short() -> None:
+    fleet = Fleet()
+    machine(fleet, "a", VCPU=8, MEMORY_MB=8192)
+    fleet.take("a-numa0", {"VCPU": 7})
+    two, one = request({"hw:numa_nodes": "2"}), request({"hw:numa_nodes": "1"}, vcpus=9)
+    assert refusal(fleet, two) == "a: guest cell 1 needs 2 VCPU, and a-numa0 has 1 left."
+    assert refusal(fleet, one) == "a-numa1 comes closest: 8 of 9 VCPU."
+    gpus(fleet, "a", ("a-numa0",))
+    assert refusal(fleet, request({"pci_passthrough:alias": "close:1"})) == (
+        "a: guest cell 0 needs 4 VCPU near the device close, and a-numa0, which has it, has 1 left."
+    )
+
+
+def test_a_refusal_says_that_there_are_too_few_cells() -> None:
+    fleet = Fleet()
+    machine(fleet, "a", cells=1, VCPU=8, MEMORY_MB=8192)
+    assert refusal(fleet, request({"hw:numa_nodes": "2"})) == (
+        "a: guest cell 1 needs a provider of its own, and there is none but a-numa0."
+    )
+
+
+def test_a_host_that_is_explained_names_them_too() -> None:
+    fleet = Fleet()
+    machine(fleet, "a", PCPU=8, MEMORY_MB=8192)
+    fleet.take("a-numa1", {"MEMORY_MB": 7000})
+    wanted = request({"hw:numa_nodes": "2", "hw:cpu_policy": "dedicated"})
+    found = explain(fleet.view, wanted, OPTIONS, str, hosts=["a"])
+    assert isinstance(found, Explanation)
+    (together,) = [check for check in found.hosts[0].checks if check.constraint == "together"]
+    assert together.found == "guest cell 1 needs 2048 MEMORY_MB, and a-numa1 has 1192 left"
+    assert found.change is not None
+    assert found.change.best is not None
+
+
+def test_the_smallest_change_may_be_to_put_a_device_elsewhere() -> None:
+    fleet = Fleet()
+    machine(fleet, "a", VCPU=8, MEMORY_MB=8192)
+    fleet.take("a-numa0", {"VCPU": 8})
+    gpus(fleet, "a", ("a-numa0",))
+    found = explain(fleet.view, request({"pci_passthrough:alias": "close:1"}), OPTIONS, str)
+    assert isinstance(found, Explanation)
+    assert found.change is not None
+    assert "with the device close away from guest cell 0" in found.change.text

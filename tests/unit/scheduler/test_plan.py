@@ -283,7 +283,8 @@ def test_hosts_that_only_the_whole_request_rules_out_are_removed_by_together() -
     wanted = asking(*(resources(suffix, VCPU=2) for suffix in "123"))
     found = planned(fleet, request(wanted))
     assert isinstance(found, NoFit)
-    assert found.steps[-1] == ConstraintStep("together", "all of it at once on one host", 1, 0)
+    short = "host: the group 3 needs 2 VCPU, and cell-1 has 1 left beside the group 2."
+    assert found.steps[-1] == ConstraintStep("together", "all of it at once on one host", 1, 0, nearest=short)
 
 
 def test_traits_that_no_single_provider_has_are_the_step_that_removes() -> None:

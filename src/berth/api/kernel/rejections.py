@@ -1062,6 +1062,7 @@ def _steps(nothing: NoFit) -> str:
     for step in removing:
         said.append(f"{step.asked}: {step.left} hosts left, {step.removed} removed.")
         said += [pool.sentence for pool in step.pools]
+        said += [step.nearest] if step.nearest else []
     if nothing.refused is not None:
         said.append(berth_problem(nothing.refused).text)
     if nothing.gave_up:

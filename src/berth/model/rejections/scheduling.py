@@ -28,13 +28,15 @@ class PoolShortage(msgspec.Struct, frozen=True):
 
 class ConstraintStep(msgspec.Struct, frozen=True):
     """One constraint in order: how many of the remaining hosts it removed, and how many it left. ``pools``:
-    those that the removed hosts could use, and that have too little free."""
+    those that the removed hosts could use, and that have too little free. ``nearest`` is a sentence about one
+    of those that it removed: what of which provider falls short."""
 
     constraint: str
     asked: str
     removed: int
     left: int
     pools: tuple[PoolShortage, ...] = ()
+    nearest: str = ""
 
 
 class NoFit(Rejection, frozen=True):

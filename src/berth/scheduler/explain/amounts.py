@@ -179,9 +179,9 @@ class _Given:
         serving = (record for record in sharing if roots_served(view, record.aggregates)[host])
         records = (*view.record(host).tree(), *serving)
         self._providers = {record.row: record for record in records}
-        self._isolate = ask.isolate
+        self._apart = ask.apart
         self._taken: dict[tuple[Row, ClassId], int] = {}
-        self._holder: dict[Row, str] = {}
+        self._holders: dict[Row, set[str]] = {}
 
     def amount(self, part: AmountPart, share: int) -> int:
         """The nearest amount there is, from the tightest place for it; 0 if there is none."""
@@ -197,12 +197,13 @@ class _Given:
         _, amount, _, row = min(choices)
         self._taken[row, part.class_id] = self._taken.get((row, part.class_id), 0) + amount * share
         if part.suffix != UNSUFFIXED:
-            self._holder[row] = part.suffix
+            self._holders.setdefault(row, set()).add(part.suffix)
         return amount
 
     def _may_hold(self, row: Row, part: AmountPart) -> bool:
-        is_apart = self._isolate and part.suffix != UNSUFFIXED
-        return bool(part.usable[row]) and not (is_apart and self._holder.get(row, part.suffix) != part.suffix)
+        others = self._holders.get(row, set()) - {part.suffix}
+        is_apart = any(part.suffix in suffixes and others & suffixes for suffixes in self._apart)
+        return bool(part.usable[row]) and not is_apart
 
     def _room(self, record: ProviderRecord, inventory: Inventory, class_id: ClassId) -> int:
         return inventory.capacity - record.used.get(class_id, 0) - self._taken.get((record.row, class_id), 0)

@@ -23,6 +23,7 @@ from berth.scheduler.filters import group_policy
 from berth.scheduler.groups import group_of
 from berth.scheduler.hosts import find_host
 from berth.scheduler.plugins import SchedulerOptions, name_of
+from berth.scheduler.shortages import describe_shortage
 from berth.view import ProviderRecord, View
 
 _CANDIDATES_TRIED_MAX: Final = 20
@@ -58,8 +59,8 @@ class HostChecker:
             *self._of_filters(host),
             *self._of_root(host),
             *self._of_groups(host),
-            self._of_candidates(host),
         ]
+        checks.append(self._of_candidates(host, has_parts=all(check.ok for check in checks)))
         refused = self.refusal_at(host) if all(check.ok for check in checks) else None
         fits = refused is None and all(check.ok for check in checks)
         return HostChecks(host.name, host.id, fits, tuple(checks), refused)
@@ -198,9 +199,13 @@ class HostChecker:
             found += f"; {in_all} on {len(stocks)} providers together"
         return Check(name, asked, found, ok, most_for_one(stock), stock.capacity, stock)
 
-    def _of_candidates(self, host: ProviderRecord) -> Check:
+    def _of_candidates(self, host: ProviderRecord, has_parts: bool) -> Check:
+        """Whether there is a candidate; if not, though the host has each part, what falls short."""
         found = next(self._candidates.at(host), None) is not None
-        words = "there is a candidate" if found else "there is no candidate for all of it"
+        words = "there is a candidate"
+        if not found:
+            short = describe_shortage(self._view, self._request.ask, host) if has_parts else None
+            words = short or "there is no candidate for all of it"
         return Check("together", "all of it at once on one host", words, found)
 
 

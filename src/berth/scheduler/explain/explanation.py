@@ -182,6 +182,7 @@ def _sentences(view: View, request: ScheduleRequest, outcome: _Outcome) -> Itera
     yield _describe_removed(outcome.hosts_total, outcome.steps)
     if outcome.fitting < outcome.needed:
         yield from (pool.sentence for step in outcome.steps for pool in step.pools)
+        yield from (step.nearest for step in outcome.steps if step.nearest and step.constraint == _TOGETHER)
     if not outcome.fitting:
         yield from _free_in_all(view, outcome.steps)
     if outcome.refused is not None:

@@ -190,11 +190,26 @@ def _asks_without(ask: CandidatesRequest) -> Iterator[tuple[Change, float, Candi
     if ask.isolate:
         change = Change("without_isolation", "group_policy", "with groups allowed to share a provider")
         yield change, TRAIT_COST, replace(ask, isolate=False)
+    for suffixes in ask.distinct:
+        names = _join_labels(ask, suffixes)
+        change = Change("without_distinct", names, f"with {names} allowed to share a provider")
+        others = tuple(other for other in ask.distinct if other != suffixes)
+        yield change, TRAIT_COST, replace(ask, distinct=others)
+    for affinity in ask.affinities:
+        name = _join_labels(ask, frozenset((affinity.suffix,)))
+        change = Change("without_affinity", name, f"with {name} away from {_join_labels(ask, affinity.near)}")
+        kept = tuple(other for other in ask.affinities if other != affinity)
+        yield change, TRAIT_COST, replace(ask, affinities=kept)
     for suffixes in ask.same_subtrees:
         names = " and ".join(sorted(suffixes))
         change = Change("without_subtree", names, f"with the groups {names} in different subtrees")
         others = tuple(other for other in ask.same_subtrees if other != suffixes)
         yield change, TRAIT_COST, replace(ask, same_subtrees=others)
+
+
+def _join_labels(ask: CandidatesRequest, suffixes: frozenset[str]) -> str:
+    named = (group.label or f"the group {group.suffix}" for group in ask.groups if group.suffix in suffixes)
+    return " and ".join(dict.fromkeys(named))
 
 
 def _without_filters(variants: Variants, variant: Variant) -> Iterator[Variant]:

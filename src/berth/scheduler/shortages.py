@@ -1,0 +1,137 @@
+"""What falls short on a host that has room for each part of a request, and not for all of them together.
+
+The groups are placed one after the other, those that others are to be near first, until one finds no place
+beside those before it: that one, and the provider that comes closest to having enough for it, are named.
+"""
+
+from collections.abc import Iterator
+
+from berth.model.ids import ClassId, Row
+from berth.model.rejections import Rejection
+from berth.model.scheduling import UNSUFFIXED, CandidatesRequest, RequestGroup
+from berth.search.assignments import Effort, assignments_at
+from berth.search.slots import Slot, slots_of, split_at
+from berth.view import ProviderRecord, View
+
+_Placed = list[tuple[Slot, ProviderRecord]]
+
+
+def describe_shortage(view: View, ask: CandidatesRequest, host: ProviderRecord) -> str | None:
+    """What falls short on a host, as a sentence without its full stop; None if nothing does, or if it is not
+    known."""
+    known = slots_of(view, ask)
+    slots = None if isinstance(known, Rejection) else split_at(known, host)
+    if slots is None:
+        return None
+    follow = {affinity.suffix for affinity in ask.affinities}
+    slots.sort(key=lambda slot: slot.group.suffix in follow)
+    placed: _Placed = []
+    for count in range(1, len(slots) + 1):
+        effort = Effort(1)
+        found = next(assignments_at(view, ask, slots[:count], host, effort), None)
+        if found is None:
+            return None if effort.gave_up else _Shortage(view, ask, host, slots[count - 1], placed).words()
+        placed = list(zip(slots, found, strict=False))
+    return None
+
+
+class _Shortage:
+    """A slot that finds no place on a host beside those that are placed."""
+
+    def __init__(
+        self, view: View, ask: CandidatesRequest, host: ProviderRecord, slot: Slot, placed: _Placed
+    ) -> None:
+        self._view = view
+        self._ask = ask
+        self._host = host
+        self._slot = slot
+        self._label = _label(slot.group)
+        self._placed = placed
+        apart = {suffix for suffixes in ask.apart if slot.group.suffix in suffixes for suffix in suffixes}
+        self._others = {record.row: other for other, record in placed if other.group.suffix in apart}
+        self._taken: dict[tuple[Row, ClassId], int] = {}
+        for other, record in placed:
+            for class_id, amount in other.amounts:
+                key = (record.row, class_id)
+                self._taken[key] = self._taken.get(key, 0) + amount
+
+    def words(self) -> str | None:
+        choices = self._slot.choices(self._host, self._view)
+        free = [record for record in choices if record.row not in self._others]
+        fitting = [record for record in free if self._find_short(record) is None]
+        if fitting:
+            return self._describe_far(fitting[0])
+        near = sorted(self._find_near(), key=lambda pair: pair[0])
+        if not near:
+            names = _join(self._view.record(row).name for row in self._others)
+            there = f"there is none but {names}" if names else "there is none"
+            return f"{self._label} needs a provider of its own, and {there}"
+        _, record = near[-1]
+        short = self._find_short(record)
+        if short is None:
+            return None
+        name, asked, left = short
+        beside = _join(_label(other.group) for other, on in self._placed if on is record)
+        words = f"{self._label} needs {asked} {name}, and {record.name} has {left} left"
+        return f"{words} beside {beside}" if beside else words
+
+    def _describe_far(self, device: ProviderRecord) -> str:
+        """Where there is a device, and the group that it is to be near has no room by it."""
+        near = {
+            suffix
+            for affinity in self._ask.affinities
+            if affinity.suffix == self._slot.group.suffix
+            for suffix in affinity.near
+        }
+        for slot, _ in self._placed:
+            at = device.parent if slot.group.suffix in near else None
+            while at is not None:
+                if all(class_id in at.inventories for class_id, _ in slot.amounts):
+                    short = _Shortage(self._view, self._ask, self._host, slot, [])._find_short(at)
+                    if short is not None:
+                        name, asked, left = short
+                        words = f"{_label(slot.group)} needs {asked} {name} near {self._label}"
+                        return f"{words}, and {at.name}, which has it, has {left} left"
+                at = at.parent
+        return f"{self._label} has room on {device.name}, and that is not where it must be"
+
+    def _find_near(self) -> Iterator[tuple[float, ProviderRecord]]:
+        """Providers that have some of what is needed, and how much of it."""
+        group = self._slot.group
+        for record in self._host.tree():
+            may_be = group.suffix == UNSUFFIXED or all(
+                set(any_of).intersection(record.traits) for any_of in group.required
+            )
+            has = all(class_id in record.inventories for class_id, _ in self._slot.amounts)
+            is_forbidden = not group.forbidden.isdisjoint(record.traits)
+            if may_be and has and not is_forbidden and record.row not in self._others:
+                yield (
+                    min(self._left(record, class_id) / amount for class_id, amount in self._slot.amounts),
+                    record,
+                )
+
+    def _find_short(self, record: ProviderRecord) -> tuple[str, int, int] | None:
+        """The class that a provider has too little of for the slot: its name, what is asked, what is left."""
+        parts = [
+            (self._left(record, class_id) / amount, class_id, amount)
+            for class_id, amount in self._slot.amounts
+        ]
+        share, class_id, amount = min(parts, default=(1.0, ClassId(0), 0))
+        if share >= 1:
+            return None
+        return self._view.classes.name_of(class_id), amount, self._left(record, class_id)
+
+    def _left(self, record: ProviderRecord, class_id: ClassId) -> int:
+        inventory = record.inventories[class_id]
+        used = record.used.get(class_id, 0) + self._taken.get((record.row, class_id), 0)
+        return max(0, min(inventory.capacity - used, inventory.max_unit))
+
+
+def _label(group: RequestGroup) -> str:
+    if group.label:
+        return group.label
+    return f"the group {group.suffix}" if group.suffix != UNSUFFIXED else "what may be on any provider"
+
+
+def _join(names: Iterator[str]) -> str:
+    return " and ".join(dict.fromkeys(names))
