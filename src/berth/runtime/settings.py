@@ -193,6 +193,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "disk=1.0",
         "soft_affinity=2.0",
         "spread=2.0",
+        "scarce_devices=4.0",
         "build_failures=100.0",
     )
     scheduler_subset_size: Annotated[

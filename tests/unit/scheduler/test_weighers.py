@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from berth.model.placement import HostStatus
-from berth.model.scheduling import ScheduleRequest
-from berth.scheduler.plan import Ranking, weigh_hosts
+from berth.model.scheduling import Plan, ScheduleRequest
+from berth.scheduler.plan import Ranking, plan, weigh_hosts
 from berth.scheduler.plugins import UnknownPlugin, WrongOption, weighers
 from tests.options import DEFAULT_WEIGHERS, scheduler_options
 from tests.unit.scheduler.fleets import Fleet, asking, request, resources
@@ -52,6 +52,29 @@ def test_more_free_is_better(name: str, resource_class: str, nested: bool) -> No
     found = weights(fleet, name)
     assert found is not None
     assert [found[host] for host in ("h0", "h1", "h2")] == [8, 16, 12]
+
+
+def test_hosts_with_devices_are_kept_for_those_who_ask_for_them() -> None:
+    fleet = fleet_of({"VCPU": 8}, {"VCPU": 8, "FPGA": 1}, {"VCPU": 8, "FPGA": 1})
+    fleet.provider("h1.gpu", {"VGPU": 4}, parent="h1")
+    fleet.provider("h2.gpu", {"VGPU": 4}, parent="h2")
+    fleet.take("h2.gpu", {"VGPU": 4})
+    found = weights(fleet, "scarce_devices")
+    assert found is not None
+    assert [found[host] for host in ("h0", "h1", "h2")] == [0, -2, -1]
+    asked = weights(fleet, "scarce_devices", request(asking(resources(VCPU=1), resources("1", VGPU=1))))
+    assert asked is not None
+    assert [asked[host] for host in ("h0", "h1", "h2")] == [0, -1, -1]
+    assert weights(fleet_of({"VCPU": 8, "PCPU": 1, "DISK_GB": 5}), "scarce_devices") is None
+
+
+def test_a_plan_leaves_a_host_with_devices_alone_while_there_is_another() -> None:
+    fleet = Fleet()
+    fleet.provider("gpus", {"VCPU": 64, "MEMORY_MB": 65536, "DISK_GB": 100, "VGPU": 4})
+    fleet.provider("plain", {"VCPU": 2, "MEMORY_MB": 512, "DISK_GB": 10})
+    found = plan(fleet.view, WANTED, scheduler_options(), random.Random(1), 0)
+    assert isinstance(found, Plan)
+    assert found.placements[0].chosen.host_name == "plain"
 
 
 def test_a_weigher_ignores_a_class_that_no_host_has() -> None:
