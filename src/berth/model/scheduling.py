@@ -138,14 +138,6 @@ class ScheduleRequest(msgspec.Struct, frozen=True, kw_only=True):
     made_by: str = ""
     otherwise: tuple[CandidatesRequest, ...] = ()
 
-    def each_ask(self) -> "tuple[ScheduleRequest, ...]":
-        """The requests for one thing each, in the order in which they are tried."""
-        if not self.otherwise:
-            return (self,)
-        return tuple(
-            msgspec.structs.replace(self, ask=ask, otherwise=()) for ask in (self.ask, *self.otherwise)
-        )
-
     def claim(self, member: ConsumerId, wanted: tuple[Wanted, ...], generation: Generation) -> Claim:
         """The claim of a member for ``wanted``."""
         return Claim(

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Final, Self
 
+import msgspec
 import numpy as np
 
 from berth.model.ids import ProviderId
@@ -40,13 +41,26 @@ begins with: the whole stays bounded."""
 
 def asks_in(view: View, request: ScheduleRequest) -> tuple[ScheduleRequest, ...] | Rejection:
     """The requests for one thing each, in the order in which they are tried. Those that name something that
-    does not exist are left out, unless all do; and those that cannot find more than the one before: where no
-    provider is nested, nothing can be split."""
-    first, *others = request.each_ask()
-    others = [other for other in others if view.nested_count or not other.ask.split]
-    wrong = [find_unknown_names(view, one.ask) for one in (first, *others)]
-    known = tuple(one for one, why in zip((first, *others), wrong, strict=True) if why is None)
-    return known or next(why for why in wrong if why is not None)
+    does not exist are left out, unless there is no other; and those that cannot find more than the one
+    before."""
+    asks = (request.ask, *(ask for ask in request.otherwise if not ask.split or _may_split(view, ask)))
+    if len(asks) == 1:
+        return (msgspec.structs.replace(request, otherwise=()) if request.otherwise else request,)
+    wrong = [find_unknown_names(view, ask) for ask in asks]
+    known = [ask for ask, why in zip(asks, wrong, strict=True) if why is None]
+    if not known:
+        return next(why for why in wrong if why is not None)
+    return tuple(msgspec.structs.replace(request, ask=ask, otherwise=()) for ask in known)
+
+
+def _may_split(view: View, ask: CandidatesRequest) -> bool:
+    """Whether any provider below a host has what may be split: if not, there are no parts to be had."""
+    if not view.nested_count:
+        return False
+    view.steps.take(len(ask.split) * (2 + view.row_end // 1000))
+    ids = (view.classes.id_of(name) for name in ask.split)
+    columns = (view.classes.column(id).rows() for id in ids if id is not None)
+    return any(bool((view.root_rows[rows] != rows).any()) for rows in columns)
 
 
 def find_unknown_names(view: View, ask: CandidatesRequest) -> Rejection | None:

@@ -215,7 +215,7 @@ def read_flavor(
         # Guest cells and devices have rules of their own.
         distinct=(numbered,) if isolates and not guest.is_plain else (),
     )
-    first, *others = dict.fromkeys(guest.asks(plain))
+    first, *others = guest.asks(plain) if guest.is_plain else dict.fromkeys(guest.asks(plain))
     return FlavorAsk(
         first,
         tuple(
@@ -275,7 +275,7 @@ class _Guest(NamedTuple):
             split = _SIZES.intersection(name for name, _ in _unsuffixed(plain).resources)
             rounded = [beside]
             if DEDICATED in split:
-                rounded = [_round_cpus(beside, threads) for threads in _THREADS_OF_A_CORE]
+                rounded = list(dict.fromkeys(_round_cpus(beside, threads) for threads in _THREADS_OF_A_CORE))
             yield from rounded
             yield from (msgspec.structs.replace(ask, split=split) for ask in rounded if split)
             return
@@ -305,10 +305,15 @@ class _Guest(NamedTuple):
         )
 
 
+_PLAIN: Final = _Guest(None, (), (), ())
+
+
 def _read_guest(
     flavor: FlavorSize, properties: Mapping[str, str], catalog: DeviceCatalog
 ) -> _Guest | SpecInvalid:
     specs = flavor.extra_specs
+    if not specs and not properties:
+        return _PLAIN
     wrong = _wrong_hardware(specs, properties)
     if wrong is not None:
         return wrong

@@ -223,6 +223,9 @@ class _Attempt:
         self.placed: list[Placement] = []
 
     def answer(self) -> Plan | Rejection:
+        first = self._search(0)
+        if isinstance(first, Rejection):
+            return first
         with self._trial:
             return self._place_all()
 
@@ -251,7 +254,9 @@ class _Attempt:
         """The best place for a member that the ledger grants, by the first thing asked that any host has."""
         is_batch = len(self._request.members) > 1
         for number in range(len(self._asked)):
-            asked, candidates = self._search(number)
+            found = self._search(number)
+            assert not isinstance(found, Rejection), "names were looked up before"
+            asked, candidates = found
             one = msgspec.structs.replace(asked, members=(member,)) if is_batch else asked
             ranking = self._rank_hosts(candidates, one)
             chosen = self._choose(candidates, ranking, member)
@@ -263,12 +268,13 @@ class _Attempt:
                 break
         return None
 
-    def _search(self, number: int) -> tuple[ScheduleRequest, HostCandidates]:
+    def _search(self, number: int) -> tuple[ScheduleRequest, HostCandidates] | Rejection:
         """The request for one thing asked, and its candidates; they are looked for when its turn comes."""
         if number == len(self._searches):
             asked = self._asked[number]
             candidates = HostCandidates.of(self._view, asked.ask, asked.uses)
-            assert not isinstance(candidates, Rejection), "names that were known still are"
+            if isinstance(candidates, Rejection):
+                return candidates
             self._searches.append((asked, candidates))
         return self._searches[number]
 
@@ -348,7 +354,9 @@ class _Attempt:
         for later in range(number + 1, len(self._asked)):
             if len(found) == self._request.alternates:
                 break
-            one, candidates = self._search(later)
+            search = self._search(later)
+            assert not isinstance(search, Rejection), "names were looked up before"
+            one, candidates = search
             rows = self._rank_hosts(candidates, one).best_first()
             found = self._alternates(candidates, chosen, member, rows, found)
         return found

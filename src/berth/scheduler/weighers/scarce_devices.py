@@ -1,7 +1,7 @@
 """Hosts with devices that the request does not ask for come last: they are kept for those who do.
 
-A device is what any class of resources counts but cpus, memory and disk. The weight of a host is the number of
-such classes that it has anything free of, negative. A class that all hosts have makes no difference, and a
+A device is what any class of resources counts but cpus, memory and disk. The weight of a host is the number
+of such classes that it has anything free of, negative. A class that all hosts have makes no difference, and a
 host whose devices are all in use is a host like others.
 """
 
@@ -18,12 +18,10 @@ _OF_EVERY_HOST: Final = frozenset(("VCPU", "PCPU", "MEMORY_MB", "DISK_GB"))
 
 
 def weigh(view: View, request: ScheduleRequest, hosts: Rows) -> Weights | None:
-    asked = sum_amounts(view, request.ask)
-    scarce = [
-        class_id
-        for class_id in view.classes.in_inventories()
-        if class_id not in asked and view.classes.name_of(class_id) not in _OF_EVERY_HOST
-    ]
+    name_of = view.classes.name_of
+    scarce = [id for id in view.classes.in_inventories() if name_of(id) not in _OF_EVERY_HOST]
+    asked = sum_amounts(view, request.ask) if scarce else {}
+    scarce = [class_id for class_id in scarce if class_id not in asked]
     if not scarce:
         return None
     view.steps.take(len(scarce) * (1 + view.row_end // 1000))

@@ -1,0 +1,208 @@
+"""No server is ACTIVE without what its flavor and image ask for: a server for each key about hardware,
+through creation, moves, shelving and evacuation. After each step it holds what it asked for, and the driver
+has it."""
+
+import re
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import pytest
+
+from berth.agent.fleet import SimHost, SimInventory, SimProvider
+from berth.agent.fleet import providers as providers_of
+from berth.model.rejections import SpecInvalid
+from berth.model.servers import Flavor, Server
+from berth.sim.cloud import SimCloud
+from tests.lifecycle.stories import beginning, done, host_dies, new_server
+from tests.lifecycle.test_devices import assigned, running, settled
+
+Held = dict[str, dict[str, int]]
+"""What a server holds, by the provider's name without that of its host."""
+
+ALIASES: Final = (
+    '{"name": "nic", "vendor_id": "15b3", "product_id": "1017", "device_type": "type-PF"}',
+    '{"name": "vf", "resource_class": "SRIOV_NET_VF", "traits": "CUSTOM_PHYSNET_A"}',
+    '{"name": "gpu", "resource_class": "PGPU"}',
+)
+PROFILES: Final = (
+    '{"name": "render", "groups": [{"resources:PGPU": "1", "trait:HW_GPU_API_VULKAN": "required"}]}',
+)
+
+
+def make_cell(number: int, has_threads: bool) -> SimProvider:
+    """A NUMA cell with a PF, a GPU and a NIC below it."""
+    amounts = {
+        "VCPU": 8,
+        "PCPU": 8,
+        "MEMORY_MB": 16384,
+        "CUSTOM_MEMORY_PAGES_2M": 4096,
+        "CUSTOM_MEMORY_PAGES_1G": 4,
+    }
+    cpus = tuple(str(8 * number + cpu) for cpu in range(8))
+    return SimProvider(
+        name=f"numa{number}",
+        inventories={name: SimInventory(total=total) for name, total in amounts.items()},
+        traits=("HW_NUMA_ROOT",),
+        units={"PCPU": cpus},
+        siblings=tuple(zip(cpus[::2], cpus[1::2], strict=True)) if has_threads else (),
+        children=(
+            SimProvider(
+                name="pf",
+                inventories={"SRIOV_NET_VF": SimInventory(total=4)},
+                traits=("CUSTOM_PHYSNET_A",),
+            ),
+            SimProvider(
+                name="gpu", inventories={"PGPU": SimInventory(total=1)}, traits=("HW_GPU_API_VULKAN",)
+            ),
+            SimProvider(name="nic", inventories={"CUSTOM_PCI_15B3_1017": SimInventory(total=1)}),
+        ),
+    )
+
+
+def make_fleet() -> list[SimHost]:
+    """Three hosts with two threads to a core, and three without."""
+    return [
+        SimHost(
+            name=f"{kind}-{number}",
+            inventories={"DISK_GB": SimInventory(total=100)},
+            children=tuple(make_cell(cell, kind == "smt") for cell in range(2)),
+        )
+        for kind in ("smt", "flat")
+        for number in range(1, 4)
+    ]
+
+
+def cells(held: Held) -> list[dict[str, int]]:
+    """What is held of cells themselves."""
+    return [held[name] for name in sorted(held) if re.fullmatch(r"numa\d", name)]
+
+
+def is_near(held: Held, device: str) -> bool:
+    """Whether the device is below a cell that is held, too."""
+    (name,) = [name for name in held if name.endswith(device)]
+    return name.removesuffix(f"-{device}") in held
+
+
+class Case(NamedTuple):
+    """A key, and what must hold wherever the server is."""
+
+    specs: dict[str, str]
+    is_kept: Callable[[Held, str], bool]
+    image: dict[str, str] | None = None
+
+
+CASES: Final = {
+    "cells": Case(
+        {"hw:numa_nodes": "2"},
+        lambda held, host: cells(held) == [{"VCPU": 2, "MEMORY_MB": 2048}] * 2,
+    ),
+    "cells of the image": Case(
+        {},
+        lambda held, host: cells(held) == [{"VCPU": 2, "MEMORY_MB": 2048}] * 2,
+        {"hw_numa_nodes": "2"},
+    ),
+    "dedicated cpus": Case(
+        {"hw:cpu_policy": "dedicated"},
+        lambda held, host: cells(held) == [{"PCPU": 4, "MEMORY_MB": 4096}],
+    ),
+    "mixed cpus": Case(
+        {"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "2-3"},
+        lambda held, host: cells(held) == [{"VCPU": 2, "PCPU": 2, "MEMORY_MB": 4096}],
+    ),
+    "siblings": Case(
+        {"hw:cpu_policy": "dedicated", "hw:cpu_thread_policy": "require"},
+        lambda held, host: host.startswith("smt") and cells(held) == [{"PCPU": 4, "MEMORY_MB": 4096}],
+    ),
+    "cores without siblings": Case(
+        {"hw:cpu_policy": "dedicated", "hw:cpu_thread_policy": "isolate"},
+        lambda held, host: host.startswith("flat") and cells(held) == [{"PCPU": 4, "MEMORY_MB": 4096}],
+    ),
+    "a cpu for the emulator": Case(
+        {"hw:cpu_policy": "dedicated", "hw:emulator_threads_policy": "isolate"},
+        lambda held, host: cells(held)[0]["PCPU"] == (6 if host.startswith("smt") else 5),
+    ),
+    "pages of 2 MB": Case(
+        {"hw:mem_page_size": "2MB"},
+        lambda held, host: cells(held) == [{"VCPU": 4, "CUSTOM_MEMORY_PAGES_2M": 2048}],
+    ),
+    "large pages": Case(
+        {"hw:mem_page_size": "large", "hw:numa_nodes": "2"},
+        lambda held, host: cells(held) == [{"VCPU": 2, "CUSTOM_MEMORY_PAGES_1G": 2}] * 2,
+    ),
+    "a device near its guest": Case(
+        {"pci_passthrough:alias": "gpu:1", "hw:pci_numa_affinity_policy": "required"},
+        lambda held, host: is_near(held, "gpu"),
+    ),
+    "a device near dedicated cpus": Case(
+        {"pci_passthrough:alias": "vf:1", "hw:cpu_policy": "dedicated"},
+        lambda held, host: is_near(held, "pf"),
+    ),
+    "a whole card": Case(
+        {"pci_passthrough:alias": "nic:1"},
+        lambda held, host: any("CUSTOM_PCI_15B3_1017" in part for part in held.values()),
+    ),
+    "a profile": Case(
+        {"accel:device_profile": "render"},
+        lambda held, host: any("PGPU" in part for part in held.values()),
+    ),
+    "cells that are too small": Case(
+        {"resources:VCPU": "12"},
+        lambda held, host: sorted(part["VCPU"] for part in cells(held)) == [4, 8],
+    ),
+}
+
+
+def make_flavor(case: Case) -> Flavor:
+    return Flavor(id="hard", name="hard", vcpus=4, memory_mb=4096, disk_gb=1, extra_specs=case.specs)
+
+
+async def check(cloud: SimCloud, server: Server, case: Case) -> None:
+    await settled(cloud)
+    found = await cloud.server(server.id)
+    assert found is not None
+    assert found.place is not None
+    host = cloud.hosts[found.place.name].host
+    names = {provider.id: provider.name for provider in providers_of(host)}
+    held = {names[provider].removeprefix(f"{host.name}-"): dict(amounts) for provider, amounts in found.held}
+    assert case.is_kept(held, host.name), held
+    (assignment,) = [
+        one for where, one in (await assigned(cloud, found)).items() if where == f"server on {host.name}"
+    ]
+    units = {kind: len(unit) for kinds in assignment.units.values() for kind, unit in kinds.items()}
+    asked: dict[str, int] = {}
+    for part in held.values():
+        for kind, amount in part.items():
+            if kind not in ("VCPU", "MEMORY_MB", "DISK_GB") and "PAGES" not in kind:
+                asked[kind] = asked.get(kind, 0) + amount
+    assert units == asked
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_a_server_has_what_it_asks_for_wherever_it_is(name: str) -> None:
+    case = CASES[name]
+    async with running(fleet=make_fleet(), pci_aliases=ALIASES, device_profiles=PROFILES) as cloud:
+        server = new_server(cloud, flavor=make_flavor(case), image_properties=case.image or {})
+        await done(cloud, "create", server)
+        await check(cloud, server, case)
+        for first, second in (("migrate", "revert"), ("migrate", "confirm"), ("shelve_away", "unshelve")):
+            await done(cloud, first, server)
+            await done(cloud, second, server)
+            await check(cloud, server, case)
+        await done(cloud, "live_migrate", server)
+        await check(cloud, server, case)
+        await host_dies(cloud, server)
+        await done(cloud, "evacuate", server)
+        found = await cloud.server(server.id)
+        assert found is not None
+        assert found.state == "active"
+        assert await done(cloud, "delete", server) is None
+
+
+async def test_a_conflict_of_flavor_and_image_is_refused_with_both_values() -> None:
+    async with running(fleet=make_fleet()) as cloud:
+        flavor = make_flavor(Case({"hw:cpu_policy": "shared"}, lambda held, host: True))
+        server = new_server(cloud, flavor=flavor, image_properties={"hw_cpu_policy": "dedicated"})
+        refused = await cloud.begin(beginning(cloud, "create", server))
+        assert refused == SpecInvalid(
+            "hw_cpu_policy", "dedicated", "shared: the flavor has hw:cpu_policy=shared"
+        )
