@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from bench.workload import Flat, Fleet, Nested
+from bench.workload import Devices, Flat, Fleet, Nested
 from berth.model.placement import Inventory
 
 # What OpenStack's placeload gives its hosts: the first aggregate and the first trait are everybody's.
@@ -68,6 +68,8 @@ def providers(fleet: Fleet) -> Iterator[FleetProvider]:
             yield _flat_host(number)
         elif isinstance(fleet, Nested):
             yield from _nested_host(f"host-{number}")
+        elif isinstance(fleet, Devices):
+            yield from _device_host(f"host-{number}")
         else:
             yield from _wide_host(f"host-{number}", fleet.children)
 
@@ -118,3 +120,16 @@ def _wide_host(name: str, children: int) -> Iterator[FleetProvider]:
     yield FleetProvider(name, {"VCPU": Inventory(32)})
     for child in range(children):
         yield FleetProvider(f"{name}-gpu-{child}", {"VGPU": Inventory(8)}, parent=name)
+
+
+def _device_host(name: str) -> Iterator[FleetProvider]:
+    """What eight GPUs are bought with."""
+    yield FleetProvider(name, {"DISK_GB": Inventory(20_000)}, traits=("COMPUTE_NODE",))
+    for number in range(2):
+        cell = f"{name}-numa-{number}"
+        inventories = {"PCPU": Inventory(64), "MEMORY_MB": Inventory(1_048_576, reserved=16_384)}
+        yield FleetProvider(cell, inventories, parent=name, traits=("HW_NUMA_ROOT",))
+        for device in range(4):
+            yield FleetProvider(f"{cell}-gpu-{device}", {"PGPU": Inventory(1)}, parent=cell)
+            card = {"SRIOV_NET_VF": Inventory(8)}
+            yield FleetProvider(f"{cell}-nic-{device}", card, parent=cell, traits=("HW_NIC_SRIOV",))

@@ -13,7 +13,7 @@ import msgspec
 
 from bench.client import BenchConnection, Operation, request_bytes
 from bench.fleets import host_id
-from bench.workload import CandidateQuery, Claims, Cycles, Granular, Mixed, Moves, Request
+from bench.workload import Accelerated, CandidateQuery, Claims, Cycles, Granular, Mixed, Moves, Request
 
 PROJECT: Final = "bench"
 AMOUNTS: Final = {"VCPU": 1, "MEMORY_MB": 256, "DISK_GB": 10}
@@ -38,9 +38,11 @@ class Clients:
         else:
             self.operations = [self._operation(request)] * concurrency
 
-    def _operation(self, request: CandidateQuery | Granular | Claims | Cycles | Mixed) -> Operation:
+    def _operation(
+        self, request: CandidateQuery | Granular | Accelerated | Claims | Cycles | Mixed
+    ) -> Operation:
         match request:
-            case CandidateQuery() | Granular():
+            case CandidateQuery() | Granular() | Accelerated():
                 return constant(request_bytes("GET", candidates_path(request.query)))
             case Claims():
                 return self._claims(_hosts(request.hosts))

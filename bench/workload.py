@@ -31,7 +31,13 @@ class Wide(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="wide", 
     children: int
 
 
-Fleet = Flat | Nested | Wide
+class Devices(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="devices", tag_field="kind"):
+    """Hosts with two NUMA cells of 64 processors, 4 GPUs and 4 network cards each: 19 providers."""
+
+    hosts: int
+
+
+Fleet = Flat | Nested | Wide | Devices
 
 
 class CandidateQuery(
@@ -55,6 +61,33 @@ class Granular(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="gra
     def query(self) -> str:
         groups = "&".join(f"resources{number}=VGPU:1" for number in range(1, self.groups + 1))
         return f"{groups}&group_policy={self.group_policy}&limit={self.limit}"
+
+
+class Accelerated(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="accelerated", tag_field="kind"
+):
+    """GET /allocation_candidates for guests of some NUMA cells, each with processors of its own and so many
+    GPUs beside it, and a port of a network card for every GPU."""
+
+    cells: int
+    gpus: int
+    """Of each cell."""
+    answers: int
+
+    @property
+    def query(self) -> str:
+        groups = ["resources=DISK_GB:100"]
+        for cell in range(self.cells):
+            groups.append(f"resources_CELL{cell}=PCPU:8,MEMORY_MB:65536&required_CELL{cell}=HW_NUMA_ROOT")
+            beside = [f"_CELL{cell}"]
+            for gpu in range(self.gpus):
+                name = f"{cell}_{gpu}"
+                groups.append(f"resources_GPU{name}=PGPU:1&resources_NIC{name}=SRIOV_NET_VF:1")
+                beside += [f"_GPU{name}", f"_NIC{name}"]
+            if self.gpus:
+                groups.append(f"same_subtree={','.join(beside)}")
+        policy = "none" if self.gpus else "isolate"
+        return f"{'&'.join(groups)}&group_policy={policy}&limit=10"
 
 
 class Claims(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="claims", tag_field="kind"):
@@ -83,9 +116,9 @@ class Mixed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="mixed"
     reads_percent: int
 
 
-Request = CandidateQuery | Granular | Claims | Cycles | Moves | Mixed
-Searches = CandidateQuery | Granular | Cycles
-Reads = CandidateQuery | Granular
+Request = CandidateQuery | Granular | Accelerated | Claims | Cycles | Moves | Mixed
+Searches = CandidateQuery | Granular | Accelerated | Cycles
+Reads = CandidateQuery | Granular | Accelerated
 
 
 class Smallest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
