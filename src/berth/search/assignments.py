@@ -24,6 +24,7 @@ equal children are 8^8 products of which 8! stand, and one group more makes it 8
 """
 
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
@@ -198,6 +199,11 @@ class _Search:
         self._left: dict[_Key, int] = {}
         self._patience = self._allowance = effort.allowance()
         self._subtree_sets = _slots_in(request.same_subtrees, slots)
+        # A set's common ancestor is one of the providers that could be chosen for it.
+        self._tops = [
+            {record.row for slot in members for record in choices[slot]} for members in self._subtree_sets
+        ]
+        self._ancestors: dict[Row, frozenset[Row]] = {}
         self._near = [
             _Near(index, near, affinity.or_outside)
             for affinity in request.affinities
@@ -349,13 +355,26 @@ class _Search:
         return True
 
     def _keeps_subtrees(self, slot: int) -> bool:
-        """Whether every same_subtree set that this slot completes has a common ancestor in it."""
-        for members in self._subtree_sets:
+        """Whether every same_subtree set that this slot is in has a common ancestor in it, or may still."""
+        for members, tops in zip(self._subtree_sets, self._tops, strict=True):
             if slot in members:
                 chosen = [record for i in members if (record := self._chosen[i]) is not None]
-                if len(chosen) == len(members) and not _has_ancestor_of_all(chosen):
+                if len(chosen) == len(members):
+                    tops = {record.row for record in chosen}
+                if tops.isdisjoint(frozenset.intersection(*map(self._ancestors_of, chosen))):
                     return False
         return True
+
+    def _ancestors_of(self, record: ProviderRecord) -> frozenset[Row]:
+        """A provider and all above it."""
+        found = self._ancestors.get(record.row)
+        if found is None:
+            rows, at = [record.row], record.parent
+            while at is not None:
+                rows.append(at.row)
+                at = at.parent
+            found = self._ancestors[record.row] = frozenset(rows)
+        return found
 
     def _keeps_affinities(self, slot: int) -> bool:
         """Whether each affinity that this slot has a part in is kept, or may still be."""
@@ -392,15 +411,29 @@ class _Search:
         for slot in self._order[:depth]:
             record = self._chosen[slot]
             assert record is not None
-            holds.setdefault(record.row, []).append(slot if self._is_positional(slot) else -1)
+            holds.setdefault(record.row, []).append(self._positions[slot])
         return frozenset(_count(self._state_of(row, slots) for row, slots in holds.items()).items())
 
-    def _is_positional(self, slot: int) -> bool:
-        """Whether it matters later which provider this very slot is on, not only what it takes there."""
+    @cached_property
+    def _positions(self) -> list[int]:
+        """What each slot is remembered as: -1 where it does not matter later which provider this very slot is
+        on, only what it takes there; else the first slot that asks for the same and has the same part in
+        every rule."""
+        first: dict[object, int] = {}
+        return [self._position(slot, first) for slot in range(len(self._slots))]
+
+    def _position(self, slot: int, first: dict[object, int]) -> int:
+        asked, parts = self._slots[slot], self._parts_of(slot)
+        if self._required and asked.spans:
+            return slot
+        return first.setdefault((id(asked.own), asked.amounts, parts), slot) if any(parts) else -1
+
+    def _parts_of(self, slot: int) -> tuple[object, ...]:
+        """The part that a slot has in rules about places in the tree."""
         return (
-            bool(self._required and self._slots[slot].spans)
-            or any(slot in members for members in self._subtree_sets)
-            or any(slot == near.slot or slot in near.of for near in self._near)
+            tuple(number for number, members in enumerate(self._subtree_sets) if slot in members),
+            tuple((tuple(near.of), near.or_outside) for near in self._near if slot == near.slot),
+            tuple(number for number, near in enumerate(self._near) if slot in near.of),
         )
 
     def _state_of(self, row: Row, slots: list[int]) -> tuple[object, ...]:
@@ -480,20 +513,6 @@ def _free(record: ProviderRecord, class_id: ClassId) -> int:
     """How much of a class one consumer could still get here in all."""
     inventory = record.inventories[class_id]
     return min(inventory.capacity - record.used.get(class_id, 0), inventory.max_unit)
-
-
-def _has_ancestor_of_all(records: list[ProviderRecord]) -> bool:
-    """Whether one of the records is an ancestor of, or is, every one of them."""
-    rows = {record.row for record in records}
-    common = rows
-    for record in records:
-        ancestors = set()
-        at: ProviderRecord | None = record
-        while at is not None:
-            ancestors.add(at.row)
-            at = at.parent
-        common = common & ancestors
-    return bool(common)
 
 
 def _count(states: Iterator[tuple[object, ...]]) -> dict[tuple[object, ...], int]:

@@ -15,7 +15,6 @@ from typing import Protocol, TypeVar
 import msgspec
 import numpy as np
 
-from berth.model.ids import Row
 from berth.model.placement import Amounts
 from berth.model.rejections import Rejection, ResourceClassNotFound
 from berth.model.scheduling import CandidatesRequest, Constraints
@@ -27,7 +26,7 @@ from berth.search.assignments import (
 )
 from berth.search.patterns import AlikeTrees, Candidate, Pattern, Patterns, TreeCandidates
 from berth.search.providers import find_unknown_traits, in_all_aggregates
-from berth.search.slots import Slot, anchors_of, slots_of
+from berth.search.slots import Slot, anchors_of, slots_of, walk_anchors
 from berth.view import ProviderRecord, View
 
 T = TypeVar("T")
@@ -165,9 +164,9 @@ def _search(
     options: SearchOptions,
     effort: Effort,
 ) -> Sequence[Candidate]:
-    roots = [view.record(Row(row)) for row in np.flatnonzero(anchors).tolist()]
-    if not roots:
+    if not anchors.any():
         return []
+    roots = walk_anchors(view, request, slots, anchors)
     patterns = Patterns(slots)
     count_max = _results_max(request, options)
     if not any(slot.sharing for slot in slots):

@@ -122,14 +122,14 @@ class AlikeTrees:
         # facts make a byte.
         spanning = next((slot for slot in slots if slot.spans), None)
         traits = {name for names in (spanning.group.required if spanning else ()) for name in names}
-        masks = [slot.own for slot in slots]
+        masks = list({id(slot.own): slot.own for slot in slots}.values())
         if any(affinity.or_outside for affinity in request.affinities):
             traits.add(NUMA_ROOT)
         masks += [view.rows_with_trait(name).mask(view.row_end) for name in sorted(traits)]
         self._facts = [octet.tobytes() for octet in np.packbits(np.stack(masks), axis=0)]
         self._kinds: dict[object, _Kind] = {}
 
-    def breadth_first(self, roots: Sequence[ProviderRecord], count_max: int) -> TreeCandidates:
+    def breadth_first(self, roots: Iterable[ProviderRecord], count_max: int) -> TreeCandidates:
         """One candidate of each tree, then the second of each, and so on. A tree is looked at when its turn
         comes."""
         found = TreeCandidates([], [])
@@ -149,7 +149,7 @@ class AlikeTrees:
             waiting = (pair for pair in going_on)
         raise AssertionError("counting does not end")
 
-    def depth_first(self, roots: Sequence[ProviderRecord], count_max: int) -> TreeCandidates:
+    def depth_first(self, roots: Iterable[ProviderRecord], count_max: int) -> TreeCandidates:
         """All candidates of a tree, then those of the next."""
         found = TreeCandidates([], [])
         for root in roots:

@@ -6,6 +6,11 @@ provider is nested and none shares, it too is one slot. An *anchor* is a root th
 every provider of the candidate stands in the anchor's tree, or shares with it through an aggregate.
 """
 
+import copy
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,6 +31,8 @@ from berth.search.providers import (
     with_room,
 )
 from berth.view import Mask, ProviderRecord, View
+
+_ANCHORS_BEFORE_COUNTING: Final = 100
 
 
 class Slot:
@@ -52,6 +59,12 @@ class Slot:
         self.splits = splits
         self.anchors: Mask = own
         self.first: frozenset[ProviderId] = frozenset()
+
+    def for_group(self, group: RequestGroup) -> "Slot":
+        """The same slot for a group that asks for the same."""
+        slot = copy.copy(self)
+        slot.group = group
+        return slot
 
     def choices(self, anchor: ProviderRecord, view: View) -> list[ProviderRecord]:
         """The providers this slot could come from at an anchor."""
@@ -117,6 +130,7 @@ def slots_of(view: View, request: CandidatesRequest) -> list[Slot] | Rejection:
     """The slots of a request, each with the rows that meet everything it asks for by itself."""
     sharing = _Sharing(view)
     found = []
+    alike: dict[RequestGroup, Slot] = {}
     for group in request.groups:
         unknown = find_unknown_traits(view, group)
         if unknown is not None:
@@ -130,7 +144,11 @@ def slots_of(view: View, request: CandidatesRequest) -> list[Slot] | Rejection:
         if group.suffix == UNSUFFIXED and (sharing.rows or view.nested_count):
             found.extend(_spanning_slots(view, group, amounts, sharing, request.split))
         else:
-            found.append(_single_slot(view, group, amounts, sharing))
+            # Groups that ask for the same, such as eight GPUs, are looked for once.
+            anonymous = msgspec.structs.replace(group, suffix=UNSUFFIXED)
+            if anonymous not in alike:
+                alike[anonymous] = _single_slot(view, group, amounts, sharing)
+            found.append(alike[anonymous].for_group(group))
     return found
 
 
@@ -151,6 +169,23 @@ def anchors_of(view: View, request: CandidatesRequest, slots: list[Slot]) -> Mas
         if not any(slot.sharing for slot in slots):
             _drop_anchors_with_too_little(view, slots, mask)
     return mask
+
+
+def walk_anchors(
+    view: View, request: CandidatesRequest, slots: list[Slot], anchors: Mask
+) -> Iterator[ProviderRecord]:
+    """Anchors in order. Once some have been asked for, those without a subtree such as the request needs are
+    dropped all at once: to count costs more than to look at a few."""
+    rows = np.flatnonzero(anchors)
+    yield from (view.record(Row(row)) for row in rows[:_ANCHORS_BEFORE_COUNTING].tolist())
+    rows = rows[_ANCHORS_BEFORE_COUNTING:]
+    if len(rows) and request.same_subtrees and not any(slot.sharing for slot in slots):
+        left = np.zeros_like(anchors)
+        left[rows] = True
+        for suffixes in request.same_subtrees:
+            _drop_anchors_without_subtree(view, [one for one in slots if one.group.suffix in suffixes], left)
+        rows = np.flatnonzero(left)
+    yield from (view.record(Row(row)) for row in rows.tolist())
 
 
 def _drop_anchors_with_too_few_providers(
@@ -174,17 +209,54 @@ def _drop_anchors_with_too_few_providers(
 def _drop_anchors_with_too_little(view: View, slots: list[Slot], mask: Mask) -> None:
     """Drop roots that have too little of a class in the whole tree, or room for too few parts of it. Where
     others share with the tree this would not be so simple."""
-    asked: dict[ClassId, list[int]] = {}
-    for slot in slots:
-        for class_id, amount in slot.amounts if not slot.splits else ():
-            asked.setdefault(class_id, []).append(amount)
+    asked = _list_amounts([slot for slot in slots if not slot.splits])
     for class_id, amounts in asked.items():
+        if len(amounts) == 1:
+            continue  # Each slot by itself has been looked at.
         view.steps.take(10 + view.row_end // 100)
         rows, free = view.classes.column(class_id).free()
         roots = view.root_rows[rows]
         mask &= np.bincount(roots, free, view.row_end) >= sum(amounts)
         # A provider holds no more parts than it has times the smallest of them.
         mask &= np.bincount(roots, free // min(amounts), view.row_end) >= len(amounts)
+
+
+def _drop_anchors_without_subtree(view: View, slots: list[Slot], mask: Mask) -> None:
+    """Drop roots that have no subtree with a choice for every one of these slots in it, and enough of each
+    class for all of them. The provider at its top is one of the choices."""
+    masks = {id(slot.own): slot.own for slot in slots}
+    asked = _list_amounts(slots)
+    view.steps.take((len(masks) + len(asked)) * (10 + view.row_end // 50))
+    tops = np.logical_or.reduce(list(masks.values()))
+    for own in masks.values():
+        rows = np.flatnonzero(own)
+        tops &= _sum_subtrees(view, rows, np.ones(len(rows))) > 0
+    for class_id, amounts in asked.items():
+        if len(amounts) > 1:
+            having, free = view.classes.column(class_id).free()
+            tops &= _sum_subtrees(view, having, free) >= sum(amounts)
+            tops &= _sum_subtrees(view, having, free // min(amounts)) >= len(amounts)
+    mask &= _roots_of(view, tops)
+
+
+def _sum_subtrees(view: View, rows: NDArray[Any], amounts: NDArray[Any]) -> NDArray[np.float64]:
+    """For every row the sum of these amounts on it and on all below it."""
+    parents, total = view.parent_rows, np.zeros(view.row_end)
+    at: NDArray[Any] = rows
+    while len(at):
+        total += np.bincount(at, amounts, view.row_end)
+        above = parents[at]
+        is_nested = above != at
+        at, amounts = above[is_nested], amounts[is_nested]
+    return total
+
+
+def _list_amounts(slots: list[Slot]) -> dict[ClassId, list[int]]:
+    asked: dict[ClassId, list[int]] = {}
+    for slot in slots:
+        for class_id, amount in slot.amounts:
+            asked.setdefault(class_id, []).append(amount)
+    return asked
 
 
 def _single_slot(

@@ -124,6 +124,7 @@ class View:
         self.project_counts = ProjectCounts()
         self._free_rows: list[Row] = []
         self._root_rows: NDArray[np.int32] = np.zeros(16, np.int32)
+        self._parent_rows: NDArray[np.int32] = np.zeros(16, np.int32)
         self._by_trait: dict[str, RowSet] = {}
         self._by_aggregate: dict[AggregateId, RowSet] = {}
         self._texts: dict[str, str] = {}
@@ -168,6 +169,11 @@ class View:
     def root_rows(self) -> NDArray[np.int32]:
         """The row of its root, for every row in use. Not to be written to."""
         return self._root_rows[: len(self.rows)]
+
+    @property
+    def parent_rows(self) -> NDArray[np.int32]:
+        """The row of its parent, for every row in use; its own, for a root. Not to be written to."""
+        return self._parent_rows[: len(self.rows)]
 
     def has_trait(self, name: str) -> bool:
         """Whether there is such a trait at all."""
@@ -224,6 +230,7 @@ class View:
         self.names[record.name] = record
         record.place(self.providers[event.after.parent] if event.after.parent is not None else None)
         self.nested_count += record.parent is not None
+        self._parent_rows[record.row] = record.row if record.parent is None else record.parent.row
         for below in record.subtree():
             self._root_rows[below.row] = record.root.row
         if event.before is not None and event.before.parent != event.after.parent:
@@ -239,6 +246,7 @@ class View:
             self.rows.append(None)
         if len(self.rows) > len(self._root_rows):
             self._root_rows = np.resize(self._root_rows, 2 * len(self.rows))
+            self._parent_rows = np.resize(self._parent_rows, 2 * len(self.rows))
         assert self.rows[event.row] is None, f"row {event.row} is taken"
         if self._free_rows and self._free_rows[0] == event.row:
             heapq.heappop(self._free_rows)
@@ -397,6 +405,7 @@ class View:
             "providers": {record.row: _provider_state(record) for record in self.rows if record is not None},
             "names": {name: record.id for name, record in sorted(self.names.items())},
             "roots": {row: int(self._root_rows[row]) for row, record in enumerate(self.rows) if record},
+            "parents": {row: int(self._parent_rows[row]) for row, record in enumerate(self.rows) if record},
             "provider_order": list(self.provider_order),
             "free_row": self.free_row(),
             "nested": self.nested_count,
