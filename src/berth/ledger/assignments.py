@@ -10,9 +10,10 @@ from berth.view.records import unit_key
 def judge(view: View, command: Enact) -> UnitTaken | None:
     """The refusal of a change after which a unit would be in two assignments. What the same change takes out
     of an assignment is free for the others."""
-    after = [change.after for change in command.changes if isinstance(change.after, Assignment)]
-    if not after:
+    # Without a call for each: a change may be of a thousand servers, and others wait.
+    if Assignment not in {change.after.__class__ for change in command.changes}:
         return None
+    after = [change.after for change in command.changes if isinstance(change.after, Assignment)]
     changed = {record.id for change in command.changes if isinstance(record := change.before, Assignment)}
     taken: dict[str, Assignment] = {}
     for assignment in after:

@@ -31,8 +31,8 @@ ALIASES_WORDS: Final = "NAME:COUNT, with commas between them"
 
 _ALIAS: Final = r"\s*[^\s:,][^:,]{0,63}:[0-9]{1,3}\s*"
 _ALIASES: Final = re.compile(f"{_ALIAS}(,{_ALIAS}){{0,31}}", re.ASCII)
-_ID = Annotated[str, Meta(pattern="^[0-9a-fA-F]{4}$")]
-_Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[^\s:,][^:,]*$")]
+_ID = Annotated[str, Meta(pattern="^[0-9a-fA-F]{4}\\Z")]
+_Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[^\s:,][^:,]*\Z")]
 NumaPolicy = Literal["required", "preferred", "legacy", "socket"]
 
 

@@ -21,11 +21,11 @@ _LINE_LENGTH_MAX: Final = 16 << 10
 _FOLDER: Final = "sys/devices/system/cpu"
 _SIBLINGS: Final = ("core_cpus_list", "thread_siblings_list", "core_cpus", "thread_siblings")
 
-_PROCESSOR: Final = re.compile(r"^processor[ \t]*:?[ \t]*([0-9]{1,6})[ \t]*(?::.*)?$", re.MULTILINE)
-_FEATURES: Final = re.compile(r"^(?:flags|features)[ \t]*:(.*)$", re.MULTILINE | re.IGNORECASE)
-_CPU_NAME: Final = re.compile(r"^cpu[ \t]*:(.*)$", re.MULTILINE)
+_PROCESSOR: Final = re.compile(r"^processor[ \t]*:?[ \t]*([0-9]{1,6})[ \t]*(?::.*)?(?![^\n])", re.MULTILINE)
+_FEATURES: Final = re.compile(r"^(?:flags|features)[ \t]*:(.*)", re.MULTILINE | re.IGNORECASE)
+_CPU_NAME: Final = re.compile(r"^cpu[ \t]*:(.*)", re.MULTILINE)
 """On POWER, whose features follow from it: POWER9 (raw), altivec supported."""
-_VENDOR: Final = re.compile(r"^vendor_id[ \t]*:[ \t]*(.*)$", re.MULTILINE)
+_VENDOR: Final = re.compile(r"^vendor_id[ \t]*:[ \t]*(.*)", re.MULTILINE)
 
 
 class CpuCore(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="core"):
