@@ -1,5 +1,6 @@
 """A running server against its own description: generated requests, good and bad, and every answer judged."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from tests.servers import ServerProcess, berth, running
 
 pytestmark = pytest.mark.http
 
-EXAMPLES = 60
+EXAMPLES = 300 if os.environ.get("BERTH_SOAK") else 30
+"""Of good requests, and of bad ones, for each operation: the same in each run."""
 TOKEN = {"X-Auth-Token": "only-one-token-is-known"}
 TOKENS = """
 [[token]]

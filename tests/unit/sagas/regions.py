@@ -63,7 +63,7 @@ SMALL = Flavor(id="small", name="small", vcpus=2, memory_mb=512, disk_gb=5)
 LARGE = Flavor(id="large", name="large", vcpus=4, memory_mb=1024, disk_gb=10)
 IMAGE = Image(id="image-2", status="active")
 SCHEDULER = scheduler_options()
-RUNNER = asyncio.Runner()
+LOOP = asyncio.new_event_loop()
 """Steps of the conductor are coroutines; the state machines of hypothesis that drive regions are not."""
 S = "50000000-0000-4000-8000-000000000001"
 """The server that most tests are about."""
@@ -129,7 +129,7 @@ class Region:
         self.run_count: list[SagaRun] = []
         self.watch: Callable[[SagaRun], None] | None = None
         """Called with a run before each of its steps, and when it has ended."""
-        self.conductor = RUNNER.run(self._make_conductor())
+        self.conductor = LOOP.run_until_complete(self._make_conductor())
         self.do(c.LabelAggregate(cell_aggregate(CELL), Label("cell", CELL)))
         for number in range(1, hosts + 1):
             self._add_host(number, vcpus, disk_gb)
@@ -312,7 +312,7 @@ class Region:
             self._bring_up(run)
             if self.watch is not None:
                 self.watch(run)
-            RUNNER.run(self.conductor.step(run))
+            LOOP.run_until_complete(self.conductor.step(run))
             after = self._saga_run(id)
             assert after.version > run.version, "every transition is a version"
             run = after

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import weakref
+from collections.abc import Iterator
 
 import pytest
 
@@ -80,6 +81,7 @@ PHASES = {
 
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("abruptly", [True, False])
+@pytest.mark.usefixtures("only_new_objects")
 async def test_a_client_that_leaves_leaves_nothing(phase: str, abruptly: bool) -> None:
     application = Slow()
 
@@ -100,7 +102,17 @@ async def test_a_client_that_leaves_leaves_nothing(phase: str, abruptly: bool) -
         await until(lambda: connections_in_memory() == before)
 
 
+@pytest.fixture
+def only_new_objects() -> Iterator[None]:
+    """The garbage collector looks through what a test makes, and not each time through everything."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 def connections_in_memory() -> int:
+    """Of those that the test has made."""
     gc.collect()
     return sum(isinstance(thing, Connection) for thing in gc.get_objects())
 
