@@ -153,6 +153,9 @@ class QuietWalk:
                 # It is there already, so it is no migration, whatever it is given.
                 self.does(c.ReplaceAllocations((c.Claim(migration, (), "p1", "u1"),)))
             held = self.machine.wanted(self.view.consumers[server].held)
+            if rng.random() < 0.5:
+                # What the server goes on using stays with it.
+                held = tuple(part for part in held if part[0] != STORAGE) or held
             self.does(c.ReplaceAllocations((c.Claim(migration, held, "p1", "u1"), self.claim(server))))
             return
         assert self.does(self.machine.first_half(server, migration)), "nobody comes to anything by this"

@@ -14,6 +14,9 @@ SEEDS = [("lifecycle", 1, 10), ("lifecycle", 2, 10), ("lifecycle", 3, 10), ("poo
 BUGS = [
     # An agent and its conductor told each other of a leftover that was gone, hundreds of times a second.
     ("lifecycle", 7, 18),
+    # A migration that left its server's part of a pool to the server was no member of the server's group, and
+    # another member took its place.
+    ("pools", 10, 15),
 ]
 
 

@@ -14,7 +14,9 @@ refused, and neither is a revert: the migration has held the place for its serve
 A host that is in no domain of the kind can be judged by neither, and is refused.
 """
 
+import operator
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -24,7 +26,7 @@ from berth.model.commands import ChangeGroup, ChangeMembers, Claim, CreateGroup,
 from berth.model.events import AggregateLabelled, Event, GroupChanged, MemberChanged
 from berth.model.groups import HOST, MEMBERS_MAX, Group, Membership
 from berth.model.ids import ClassId, ConsumerId, GroupId, ProviderId
-from berth.model.placement import Holdings
+from berth.model.placement import SHARES_VIA_AGGREGATE, Holdings
 from berth.model.rejections import (
     GroupExists,
     GroupFull,
@@ -41,6 +43,7 @@ from berth.model.rejections import (
 )
 from berth.view import ProviderRecord, View
 from berth.view.groups import Domain, Domains, GroupRecord, Groups, Hosts, K, count
+from berth.view.sets import RowSet
 
 _STANDING_SHOWN_MAX: Final = 20
 
@@ -202,6 +205,9 @@ class _Move(NamedTuple):
 
 # -- claims -------------------------------------------------------------------------------------
 
+HeldAmounts = dict[ProviderId, dict[ClassId, int]]
+"""What is held on each provider, in no order."""
+
 
 def judge_claims(
     view: View, claims: tuple[Claim, ...], held_after: list[Holdings]
@@ -249,18 +255,34 @@ def _membership(
 
 def _stands_for(view: View, givers: list[ConsumerId], after: Holdings) -> Membership | None:
     """A new consumer that is given all that a member of the same command held stands for that member: this
-    is how the first half of a move looks, through any API. What one held is given once, so that of two
-    members that hold the same each has its own migration."""
+    is how the first half of a move looks, through any API. Of what the member held on sharing providers it
+    may be given a part, or nothing: the member goes on using that. What one held is given once, so that of
+    two members that hold the same each has its own migration."""
     taken = _amounts(after)
-    for giver in givers:
-        record = view.consumers.get(giver)
-        if record is not None and _amounts(record.held) == taken:
-            givers.remove(giver)
-            return view.groups.memberships[giver]
+    sharing = view.rows_with_trait(SHARES_VIA_AGGREGATE)
+    for is_given in (operator.eq, partial(_is_rest, view, sharing)) if sharing else (operator.eq,):
+        for giver in givers:
+            record = view.consumers.get(giver)
+            if record is not None and is_given(taken, _amounts(record.held)):
+                givers.remove(giver)
+                return view.groups.memberships[giver]
     return None
 
 
-def _amounts(held: Holdings) -> dict[ProviderId, dict[ClassId, int]]:
+def _is_rest(view: View, sharing: RowSet, taken: HeldAmounts, held: HeldAmounts) -> bool:
+    """Whether this is all that is held on hosts, and no more than is held on sharing providers."""
+    shared = {id for id in taken.keys() | held.keys() if view.providers[id].row in sharing}
+    own = {id: amounts for id, amounts in held.items() if id not in shared}
+    if not own or own != {id: amounts for id, amounts in taken.items() if id not in shared}:
+        return False
+    return all(
+        amount <= held.get(id, {}).get(class_id, 0)
+        for id in shared & taken.keys()
+        for class_id, amount in taken[id].items()
+    )
+
+
+def _amounts(held: Holdings) -> HeldAmounts:
     """Holdings in a fixed order; a client's JSON may have any."""
     return {provider: dict(amounts) for provider, amounts in held}
 

@@ -136,15 +136,25 @@ def members_with(facts: Facts, claims: Iterable[c.Claim]) -> list[MemberFact]:
         if claim.group is not None:
             members.append(MemberFact(claim.consumer, claim.group, claim.consumer))
         elif claim.wanted and facts.consumer(claim.consumer) is None:
-            # Who is new and is given exactly what a member had is in the group for that member. What one
-            # had can be given once.
-            for giver in givers:
-                if facts.held(giver.consumer) == _wanted(facts, claim):
-                    members.append(MemberFact(claim.consumer, giver.group, giver.stands_for))
-                    givers.remove(giver)
-                    break
+            # Who is new and is given exactly what a member had is in the group for that member; so is who
+            # is given less of what is borrowed. What one had can be given once.
+            wanted = _wanted(facts, claim)
+            same = [giver for giver in givers if facts.held(giver.consumer) == wanted]
+            for giver in (same or [one for one in givers if _is_rest(facts, one.consumer, wanted)])[:1]:
+                members.append(MemberFact(claim.consumer, giver.group, giver.stands_for))
+                givers.remove(giver)
     empty = {claim.consumer for claim in claims if not claim.wanted}
     return [fact for fact in members if not (_is_migration(fact) and fact.consumer in empty)]
+
+
+def _is_rest(facts: Facts, giver: ConsumerId, wanted: dict[tuple[ProviderId, ClassId | None], int]) -> bool:
+    """Whether this is all of what a member had that is not borrowed, and no more than it had of the rest."""
+    held: dict[object, int] = dict(facts.held(giver).items())
+    own = {key: amount for key, amount in facts.held(giver).items() if not _shares(facts, key[0])}
+    borrowed = {key: amount for key, amount in wanted.items() if _shares(facts, key[0])}
+    if any(amount > held.get(key, 0) for key, amount in borrowed.items()):
+        return False
+    return bool(own) and own == {key: amount for key, amount in wanted.items() if key not in borrowed}
 
 
 def _wanted(facts: Facts, claim: c.Claim) -> dict[tuple[ProviderId, ClassId | None], int]:

@@ -343,6 +343,29 @@ def test_a_resize_that_stays_on_its_host(end: str, to: int, meanwhile: int) -> N
     assert examine(region.view, region.now_s) == ()
 
 
+@pytest.mark.parametrize("name", ["resize", "migrate", "evacuate"])
+def test_a_migration_keeps_the_place_of_its_server_in_a_group_though_the_pool_is_shared(name: str) -> None:
+    """What is left to the migration is less than the server held. It stands for the server all the same:
+    otherwise another member could take the place, and a revert would break the policy."""
+    region = pooled(hosts=2)
+    region.group("g", "anti-affinity")
+    region.run("create", S, flavor=flavor(40), group="g")
+    assert begin_move(region, name) is None
+    if name == "evacuate":
+        place = region.server(S).place
+        assert place is not None
+        region.set_down(int(place.name.removeprefix("host-")), down=False)
+    (migration,) = region.migrations(S)
+    assert region.view.groups.memberships[ConsumerId(migration.id)].stands_for == S
+    assert isinstance(region.begin("create", region.ids.uuid(), flavor=flavor(10), group="g"), NoFit)
+    region.carry_out()
+    assert isinstance(region.begin("create", region.ids.uuid(), flavor=flavor(10), group="g"), NoFit)
+    if name != "evacuate":
+        region.run("revert", S)
+        assert region.server(S).state == "active"
+        assert ConsumerId(migration.id) not in region.view.groups.memberships
+
+
 # -- operations that are no moves ------------------------------------------------------------------
 
 
