@@ -412,11 +412,9 @@ both = plus((run.claim.held, dest.held))
         name="never up again",
         file="cell/hosts.py",
         text="""\
-        if known.is_down:
-            await""",
+        if known.is_down or known.has_abandoned:""",
         instead="""\
-        if known.is_down and not known.has_complaints and host not in self._retries and not servers:
-            await""",
+        if (known.is_down and not known.has_complaints and not servers) or known.has_abandoned:""",
         why="a host with servers that was down once stays down",
     ),
     Mutant(
