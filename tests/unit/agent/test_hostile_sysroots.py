@@ -25,7 +25,7 @@ from berth.agent.discovery.sysroot import (
 )
 from berth.cell.protocol import PROVIDERS_MAX, UNITS_MAX
 from tests.clocks import FakeClock
-from tests.sysroots import Machine, two_pfs, whole_pf
+from tests.sysroots import Machine, two_mdev_types, two_pfs, whole_pf
 
 CHILD = """
 import re, sys
@@ -378,3 +378,13 @@ def test_a_pf_whose_vfs_are_not_found_is_not_given_whole(tmp_path: Path) -> None
     host, reasons = find(tmp_path)
     assert classes(host, "-pci-0000:af:00.0") == set()
     assert reasons["sys/bus/pci/devices/0000:af:00.0"] == "it says that it has 4 VFs, and 0 were found"
+
+
+def test_a_gpu_whose_types_cannot_be_read_is_not_given_whole(tmp_path: Path) -> None:
+    two_mdev_types(tmp_path)
+    types = "sys/devices/pci0000:c1/0000:c1:00.0/mdev_supported_types"
+    Machine(tmp_path).write(f"{types}/i915-GVTg_V5_8/available_instances", "some")
+    host, reasons = find(tmp_path)
+    assert not any(provider.name.startswith("node-1-pci-0000:c1:00.0") for provider in host.providers)
+    assert any("i915-GVTg_V5_8/available_instances" in path for path in reasons)
+    assert any("VGPU" in provider.inventories for provider in host.providers)

@@ -25,9 +25,7 @@ def read_disks(sysroot: Sysroot) -> list[HostDisk]:
 
 
 def _read_disks(sysroot: Sysroot) -> Iterator[HostDisk]:
-    folder = sysroot.attempt(lambda: sysroot.folder("sys/block"))
-    for name in () if folder is None else sysroot.attempt(folder.names) or ():
-        assert folder is not None
+    for folder, name in sysroot.entries("sys/block"):
         try:
             disk = folder.folder(name)
             # What has no device is no disk: loops, RAM disks, mappings and arrays of other disks.

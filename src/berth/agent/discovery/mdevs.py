@@ -34,19 +34,14 @@ class MdevType(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def read_mdev_types(sysroot: Sysroot, device: SysFolder, address: str) -> tuple[MdevType, ...]:
-    """The types of the device with this folder and address."""
+    """The types of the device with this folder and address: all of them, or it is not known what it is."""
     folder = device.folder(_TYPES) or sysroot.folder(f"sys/class/mdev_bus/{address}/{_TYPES}")
-    names = [] if folder is None else folder.names()
+    if folder is None:
+        return ()
+    names = folder.names()
     if len(names) > _TYPES_MAX:
-        raise Unusable(device.join(_TYPES), f"there are more than {_TYPES_MAX} types")
-    found = []
-    for name in names:
-        assert folder is not None
-        try:
-            found.append(_read_type(folder, name))
-        except Unusable as error:
-            sysroot.leave_out(error.path, error.reason)
-    return tuple(found)
+        raise Unusable(folder.path, f"there are more than {_TYPES_MAX} types")
+    return tuple(_read_type(folder, name) for name in names)
 
 
 def _read_type(folder: SysFolder, name: str) -> MdevType:

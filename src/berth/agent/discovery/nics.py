@@ -38,28 +38,22 @@ class Interfaces(NamedTuple):
 
 
 def read_interfaces(sysroot: Sysroot, devices: frozenset[str]) -> Interfaces:
-    found: dict[str, dict[str, NetworkInterface]] = {}
-    unreadable: set[str] = set()
-    for read, of in ((_read_class, devices), (_read_of_devices, devices)):
-        for address, interface in sysroot.collect(read(sysroot, of - found.keys() - unreadable)):
-            if interface is None:
-                unreadable.add(address)
-            else:
-                found.setdefault(address, {})[interface.name] = interface
-    by_device = {
-        address: tuple(by_name[name] for name in sorted(by_name)) for address, by_name in found.items()
-    }
-    return Interfaces(by_device, devices if sysroot.is_spent else frozenset(unreadable))
+    read = sysroot.collect(_read_class(sysroot))
+    read += sysroot.collect(_read_of_devices(sysroot, devices - {address for address, _ in read}))
+    found: dict[str, tuple[NetworkInterface, ...]] = {}
+    for address, interface in read:
+        if interface is not None:
+            found[address] = (*found.get(address, ()), interface)
+    unreadable = frozenset(address for address, interface in read if interface is None)
+    return Interfaces(found, devices if sysroot.is_spent else unreadable)
 
 
 _Found = Iterator[tuple[str, NetworkInterface | None]]
 """The address of a device, and an interface of it; None if it cannot be read."""
 
 
-def _read_class(sysroot: Sysroot, devices: frozenset[str]) -> _Found:
-    folder = sysroot.attempt(lambda: sysroot.folder("sys/class/net"))
-    for name in () if folder is None else sysroot.attempt(folder.names) or ():
-        assert folder is not None
+def _read_class(sysroot: Sysroot) -> _Found:
+    for folder, name in sysroot.entries("sys/class/net"):
         if name == _NO_INTERFACE:
             continue
         address = None
@@ -85,8 +79,9 @@ def _read_of_devices(sysroot: Sysroot, devices: frozenset[str]) -> _Found:
     for address in sorted(devices):
         try:
             folder = sysroot.folder(f"sys/bus/pci/devices/{address}/net")
-            for name in () if folder is None else folder.names():
-                assert folder is not None
+            if folder is None:
+                continue
+            for name in folder.names():
                 interface = sysroot.folder(f"sys/class/net/{name}") or folder.folder(name)
                 if interface is not None:
                     yield address, _read_interface(sysroot, interface, name)

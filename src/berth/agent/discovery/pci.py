@@ -91,9 +91,7 @@ def read_pci_devices(sysroot: Sysroot) -> dict[str, PciDevice]:
 
 
 def _read_devices(sysroot: Sysroot) -> Iterator[PciDevice]:
-    folder = sysroot.attempt(lambda: sysroot.folder(FOLDER))
-    for name in () if folder is None else sysroot.attempt(folder.names) or ():
-        assert folder is not None
+    for folder, name in sysroot.entries(FOLDER):
         try:
             if ADDRESS.fullmatch(name) is None:
                 raise Unusable(folder.join(name), "this is not a PCI address")

@@ -138,6 +138,13 @@ class Sysroot:
         """A folder of the tree; None if it is missing."""
         return SysFolder(self, "", self._root).folder(path)
 
+    def entries(self, path: str) -> Iterator[tuple["SysFolder", str]]:
+        """A folder with each of its names; nothing if it is missing, or not usable, which is then said."""
+        folder = self.attempt(lambda: self.folder(path))
+        if folder is not None:
+            for name in self.attempt(folder.names) or ():
+                yield folder, name
+
     # -- for folders -----------------------------------------------------------------------------
 
     def spend(self, path: str, *, entries: int = 0, bytes: int = 0) -> None:
