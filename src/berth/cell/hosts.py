@@ -345,7 +345,7 @@ class HostRegistry:
 
             await self._enact(propose)
         if known.was_evacuated:
-            await self._enact(lambda view: release_evacuated(view, self._ids, host, now_ns))
+            await self._enact(lambda view: release_evacuated(view, self._ids, host, servers, now_ns))
         return known
 
     async def _enact(self, make: Callable[[View], Enact | Rejection | None]) -> Rejection | None:

@@ -4,6 +4,8 @@ release what they hold there. A cell begins it by itself.
     a migration that is done --(release)--> completed
 """
 
+from collections.abc import Collection
+
 import msgspec
 
 from berth.ledger import remove_record, replace_record
@@ -52,10 +54,13 @@ SAGA = Saga(
 )
 
 
-def release_evacuated(view: View, ids: Ids, host: str, now_ns: int) -> Enact | None:
-    """The command that starts the runs for one host; None if nothing was evacuated from it."""
+def release_evacuated(view: View, ids: Ids, host: str, present: Collection[str], now_ns: int) -> Enact | None:
+    """The command that starts the runs for one host; None if nothing was evacuated from it. ``present``: the
+    servers that are there still, perhaps because they were evacuated just now."""
     changes: list[RecordChanged] = []
     for instance in view.records.find(Instance, "evacuated", host):
+        if instance.id in present:
+            continue
         released = [one for one in instance.evacuated if one.host == host]
         left = tuple(one for one in instance.evacuated if one.host != host)
         changes.append(RecordChanged(instance, msgspec.structs.replace(instance, evacuated=left)))

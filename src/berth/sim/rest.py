@@ -220,5 +220,7 @@ def _judge_server(ledger: Ledger, server: Server) -> Iterator[str]:
         yield f"is at {server.place.id} and holds something at {sorted(roots)}"
     total = ledger.sum_held(server.id)
     said = {"VCPU": server.flavor.vcpus, "MEMORY_MB": server.flavor.memory_mb}
+    asked = server.flavor.extra_specs.items()
+    said |= {key.removeprefix("resources:"): int(n) for key, n in asked if key.startswith("resources:")}
     if any(total.get(name, 0) != amount for name, amount in said.items()):
         yield f"holds {total}, and its flavor says {said}"

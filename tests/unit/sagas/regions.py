@@ -299,7 +299,7 @@ class Region:
 
     def release(self, number: int) -> list[SagaRun]:
         """The host is back and clean."""
-        command = release_evacuated(self.cell, self.ids, host_id(number), self.now_s * 10**9)
+        command = release_evacuated(self.cell, self.ids, host_id(number), (), self.now_s * 10**9)
         if command is None:
             return []
         self._write(self.cell, command)

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import httpx
+from msgspec.structs import replace
 
+from berth.agent.fleet import SimHost, SimInventory, SimProvider, simulated_fleet
 from berth.cell.conductor import Deadlines
 from berth.model.servers import Migration, Server
 from berth.sim.cloud import REGION, SimCloud
@@ -16,6 +18,7 @@ from berth.sim.rest import (
     check_disks,
     check_doctor,
     check_holdings,
+    check_units,
     check_views,
     come_to_rest,
 )
@@ -24,7 +27,16 @@ from berth.sim.simulation import Act, Simulation
 COMPUTE: Final = "/compute/v2.1"
 SERVERS_MAX: Final = 60
 _QUOTA: Final = 16
-_FLAVORS: Final = {"small": (1, 512, 1), "large": (2, 1024, 2)}
+_FLAVORS: Final = {
+    "small": (1, 512, 1),
+    "large": (2, 1024, 2),
+    "small-devices": (1, 512, 1),
+    "large-devices": (3, 1024, 2),
+}
+_OTHER_FLAVORS: Final = {"small": "2", "large": "1", "small-devices": "4", "large-devices": "3"}
+FLAVOR_WITH_DEVICES: Final = "3"
+"""It is resized to the one after it, like the one without."""
+_DEVICES: Final = {"PCPU": 8, "SRIOV_NET_VF": 4, "VGPU": 4}
 _IMAGE: Final = "cirros"
 _VM_STATE: Final = "OS-EXT-STS:vm_state"
 _TASK_STATE: Final = "OS-EXT-STS:task_state"
@@ -41,7 +53,7 @@ class LifecycleProfile:
         return SimCloud(
             seed=seed,
             cells=2,
-            hosts=20,
+            fleet=make_fleet(20),
             racks=4,
             workers=2,
             deadlines=Deadlines(60, 300, 600),
@@ -72,10 +84,23 @@ class LifecycleProfile:
     async def check_at_rest(self, simulation: Simulation) -> None:
         await come_to_rest(simulation.cloud)
         await check_disks(simulation)
+        await check_units(simulation)
         await check_doctor(simulation)
         await check_holdings(simulation)
         await check_views(simulation)
         await check_deletion(simulation)
+
+
+def make_fleet(count: int) -> list[SimHost]:
+    """Hosts of which every third has devices, with units: each kind below a provider of its own."""
+    children = tuple(
+        SimProvider(name=kind.lower().replace("_", "-"), inventories={kind: SimInventory(total=total)})
+        for kind, total in _DEVICES.items()
+    )
+    return [
+        replace(host, children=children) if number % 3 == 0 else host
+        for number, host in enumerate(simulated_fleet(count))
+    ]
 
 
 async def prepare_images(simulation: Simulation) -> None:
@@ -84,7 +109,11 @@ async def prepare_images(simulation: Simulation) -> None:
     for number, (name, (vcpus, ram, disk)) in enumerate(_FLAVORS.items(), 1):
         flavor = {"id": str(number), "name": name, "vcpus": vcpus, "ram": ram, "disk": disk}
         await users.must("POST", f"{COMPUTE}/flavors", {"flavor": flavor})
-    simulation.facts["flavors"] = ("1", "2")
+        if name.endswith("-devices"):
+            asked = {"VCPU": 0, "PCPU": vcpus, "SRIOV_NET_VF": 1, "VGPU": 1}
+            specs = {f"resources:{kind}": str(amount) for kind, amount in asked.items()}
+            await users.must("POST", f"{COMPUTE}/flavors/{number}/os-extra_specs", {"extra_specs": specs})
+    simulation.facts["flavors"] = tuple(str(number) for number in range(1, len(_FLAVORS) + 1))
     image = await users.must(
         "POST", "/image/v2/images", {"name": _IMAGE, "disk_format": "raw", "container_format": "bare"}
     )
@@ -229,7 +258,7 @@ def choose_server(
 
 _NOTHING: Final[Body] = lambda rng, server: None  # noqa: E731
 _ACTIONS: Final[list[tuple[float, str, Body]]] = [
-    (4, "resize", lambda rng, server: {"flavorRef": "2" if server.flavor.name == "small" else "1"}),
+    (4, "resize", lambda rng, server: {"flavorRef": _OTHER_FLAVORS[server.flavor.name]}),
     (4, "confirmResize", _NOTHING),
     (3, "revertResize", _NOTHING),
     (3, "migrate", _NOTHING),

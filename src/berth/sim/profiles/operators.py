@@ -29,6 +29,7 @@ from berth.sim.profiles.lifecycle import (
     OPERATIONS,
     LifecycleProfile,
     create,
+    make_fleet,
 )
 from berth.sim.rest import check_disks, come_to_rest
 from berth.sim.simulation import Act, Simulation
@@ -52,7 +53,10 @@ class OperatorsProfile:
     is_ours = False
 
     def cloud(self, seed: int) -> SimCloud:
-        return SimCloud(seed=seed, cells=2, hosts=10, racks=2, workers=2, deadlines=Deadlines(60, 300, 600))
+        fleet = make_fleet(10)
+        return SimCloud(
+            seed=seed, cells=2, fleet=fleet, racks=2, workers=2, deadlines=Deadlines(60, 300, 600)
+        )
 
     async def prepare(self, simulation: Simulation) -> None:
         await LifecycleProfile().prepare(simulation)
