@@ -131,3 +131,35 @@ def test_what_a_change_frees_it_may_give_away() -> None:
     handed = assignment("a", "h", "2", holder="m")
     assert enacted(view, RecordChanged(None, handed), remove_record(view, assignment("a", "h", "2"))) is None
     assert [one.holder for one in view.records.find(Assignment, "server", "a")] == ["m"]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("abc"), st.sampled_from("gh"), st.sets(st.sampled_from("12345"), max_size=3)
+        ),
+        max_size=25,
+    )
+)
+def test_random_changes_never_put_a_unit_into_two_assignments(
+    wanted: list[tuple[str, str, set[str]]],
+) -> None:
+    """Whoever wants units that are free gets them, and nobody else; an empty set gives them back."""
+    view = View()
+    model: dict[tuple[str, str], set[str]] = {}
+    for server, host, units in wanted:
+        others = {unit for (one, at), has in model.items() if at == host and one != server for unit in has}
+        after = assignment(server, host, *sorted(units))
+        if units:
+            refused = enacted(view, replace_record(view, after))
+        elif (server, host) in model:
+            refused = enacted(view, remove_record(view, after))
+        else:
+            continue
+        assert (refused is None) == (not units & others)
+        if refused is None:
+            model[server, host] = units
+            if not units:
+                del model[server, host]
+        found = {(one.server, one.host): set(one.unit_names()) for one in view.records.all(Assignment)}
+        assert found == model

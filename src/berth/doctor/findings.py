@@ -336,9 +336,10 @@ def _judge_host(view: View, id: str, moment: Moment) -> Finding | None:
 
 
 def _judge_units(view: View, id: str, moment: Moment) -> Finding | None:
-    """Whether a server has as many units as it holds, where its host names them."""
+    """Whether a server has as many units as it holds, where its host names them. One in error may have been
+    destroyed already, and hold still."""
     server = view.records.get(Server, id)
-    if server is None or server.run is not None or server.place is None:
+    if server is None or server.run is not None or server.place is None or server.state == "error":
         return None
     host = view.records.get(Host, server.place.id)
     assignment = view.records.get(Assignment, assignment_id(id, server.place.id))

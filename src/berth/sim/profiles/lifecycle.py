@@ -30,12 +30,10 @@ _QUOTA: Final = 16
 _FLAVORS: Final = {
     "small": (1, 512, 1),
     "large": (2, 1024, 2),
-    "small-devices": (1, 512, 1),
-    "large-devices": (3, 1024, 2),
+    "small-devices": (2, 512, 1),
+    "large-devices": (4, 1024, 2),
 }
-_OTHER_FLAVORS: Final = {"small": "2", "large": "1", "small-devices": "4", "large-devices": "3"}
-FLAVOR_WITH_DEVICES: Final = "3"
-"""It is resized to the one after it, like the one without."""
+OTHER_FLAVORS: Final = {"small": "2", "large": "1", "small-devices": "4", "large-devices": "3"}
 _DEVICES: Final = {"PCPU": 8, "SRIOV_NET_VF": 4, "VGPU": 4}
 _IMAGE: Final = "cirros"
 _VM_STATE: Final = "OS-EXT-STS:vm_state"
@@ -91,14 +89,17 @@ class LifecycleProfile:
         await check_deletion(simulation)
 
 
-def make_fleet(count: int) -> list[SimHost]:
-    """Hosts of which every third has devices, with units: each kind below a provider of its own."""
+def make_fleet(count: int, *, every: int = 3, times: int = 1) -> list[SimHost]:
+    """Hosts of which every third has devices, with units: each kind below a provider of its own. ``times``
+    as many as usual."""
     children = tuple(
-        SimProvider(name=kind.lower().replace("_", "-"), inventories={kind: SimInventory(total=total)})
+        SimProvider(
+            name=kind.lower().replace("_", "-"), inventories={kind: SimInventory(total=total * times)}
+        )
         for kind, total in _DEVICES.items()
     )
     return [
-        replace(host, children=children) if number % 3 == 0 else host
+        replace(host, children=children) if number % every == 0 else host
         for number, host in enumerate(simulated_fleet(count))
     ]
 
@@ -258,7 +259,7 @@ def choose_server(
 
 _NOTHING: Final[Body] = lambda rng, server: None  # noqa: E731
 _ACTIONS: Final[list[tuple[float, str, Body]]] = [
-    (4, "resize", lambda rng, server: {"flavorRef": _OTHER_FLAVORS[server.flavor.name]}),
+    (4, "resize", lambda rng, server: {"flavorRef": OTHER_FLAVORS[server.flavor.name]}),
     (4, "confirmResize", _NOTHING),
     (3, "revertResize", _NOTHING),
     (3, "migrate", _NOTHING),

@@ -16,6 +16,7 @@ import asyncio
 import functools
 import itertools
 import random
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -43,7 +44,7 @@ from berth.sim.coverage import (
 )
 from berth.sim.database import Condition
 from berth.sim.network import Weather
-from berth.sim.profiles.lifecycle import COMPUTE, LifecycleProfile
+from berth.sim.profiles.lifecycle import COMPUTE, OTHER_FLAVORS, LifecycleProfile, make_fleet
 from berth.sim.simulation import Act, PlannedAction, Simulation
 
 AT_ONCE: Final = 60
@@ -74,7 +75,6 @@ _BEFORE: Final[dict[str, tuple[str, ...]]] = {
 evacuated is there already."""
 
 _ACTIONS: Final[dict[str, tuple[str, Any]]] = {
-    "resize": ("resize", {"flavorRef": "2"}),
     "migrate": ("migrate", None),
     "confirm": ("confirmResize", None),
     "revert": ("revertResize", None),
@@ -117,7 +117,7 @@ class StepsProfile:
     def cloud(self, seed: int) -> SimCloud:
         return SimCloud(
             seed=seed,
-            hosts=6,
+            fleet=make_fleet(6, every=1, times=16),
             workers=2,
             deadlines=Deadlines(60, 300, 600),
             # An abort comes in time, whoever dies on its way.
@@ -283,7 +283,8 @@ class _Story:
         if saga == "create":
             body: dict[str, Any] = {
                 "name": self._name,
-                "flavorRef": "1",
+                # Every other server has devices.
+                "flavorRef": "3" if zlib.crc32(self._name.encode()) % 2 else "1",
                 "imageRef": image,
                 "networks": "none",
             }
@@ -295,6 +296,9 @@ class _Story:
         path = f"{COMPUTE}/servers/{server.id}"
         if saga == "delete":
             return await users.ask("DELETE", path)
+        if saga == "resize":
+            flavor = {"flavorRef": OTHER_FLAVORS[server.flavor.name]}
+            return await users.ask("POST", f"{path}/action", {"resize": flavor})
         if saga == "rebuild":
             return await users.ask("POST", f"{path}/action", {"rebuild": {"imageRef": image}})
         if saga == "shelve":
