@@ -27,13 +27,10 @@ from berth.sim.simulation import Act, Simulation
 COMPUTE: Final = "/compute/v2.1"
 SERVERS_MAX: Final = 60
 _QUOTA: Final = 16
-_FLAVORS: Final = {
-    "small": (1, 512, 1),
-    "large": (2, 1024, 2),
-    "small-devices": (2, 512, 1),
-    "large-devices": (4, 1024, 2),
-}
-OTHER_FLAVORS: Final = {"small": "2", "large": "1", "small-devices": "4", "large-devices": "3"}
+_FLAVORS: Final = {"small": (1, 512, 1), "large": (2, 1024, 2)}
+_FLAVORS_WITH_DEVICES: Final = {"small-devices": (2, 512, 1), "large-devices": (4, 1024, 2)}
+OTHER_FLAVORS: Final = {"small-devices": "large-devices", "large-devices": "small-devices", "small": "2"}
+"""What a server of a flavor is resized to; of any other: to the first."""
 _DEVICES: Final = {"PCPU": 8, "SRIOV_NET_VF": 4, "VGPU": 4}
 _IMAGE: Final = "cirros"
 _VM_STATE: Final = "OS-EXT-STS:vm_state"
@@ -110,11 +107,13 @@ async def prepare_images(simulation: Simulation) -> None:
     for number, (name, (vcpus, ram, disk)) in enumerate(_FLAVORS.items(), 1):
         flavor = {"id": str(number), "name": name, "vcpus": vcpus, "ram": ram, "disk": disk}
         await users.must("POST", f"{COMPUTE}/flavors", {"flavor": flavor})
-        if name.endswith("-devices"):
-            asked = {"VCPU": 0, "PCPU": vcpus, "SRIOV_NET_VF": 1, "VGPU": 1}
-            specs = {f"resources:{kind}": str(amount) for kind, amount in asked.items()}
-            await users.must("POST", f"{COMPUTE}/flavors/{number}/os-extra_specs", {"extra_specs": specs})
-    simulation.facts["flavors"] = tuple(str(number) for number in range(1, len(_FLAVORS) + 1))
+    for name, (vcpus, ram, disk) in _FLAVORS_WITH_DEVICES.items():
+        flavor = {"id": name, "name": name, "vcpus": vcpus, "ram": ram, "disk": disk}
+        await users.must("POST", f"{COMPUTE}/flavors", {"flavor": flavor})
+        asked = {"VCPU": 0, "PCPU": vcpus, "SRIOV_NET_VF": 1, "VGPU": 1}
+        specs = {f"resources:{kind}": str(amount) for kind, amount in asked.items()}
+        await users.must("POST", f"{COMPUTE}/flavors/{name}/os-extra_specs", {"extra_specs": specs})
+    simulation.facts["flavors"] = ("1", "2", *_FLAVORS_WITH_DEVICES)
     image = await users.must(
         "POST", "/image/v2/images", {"name": _IMAGE, "disk_format": "raw", "container_format": "bare"}
     )
@@ -259,7 +258,7 @@ def choose_server(
 
 _NOTHING: Final[Body] = lambda rng, server: None  # noqa: E731
 _ACTIONS: Final[list[tuple[float, str, Body]]] = [
-    (4, "resize", lambda rng, server: {"flavorRef": OTHER_FLAVORS[server.flavor.name]}),
+    (4, "resize", lambda rng, server: {"flavorRef": OTHER_FLAVORS.get(server.flavor.name, "1")}),
     (4, "confirmResize", _NOTHING),
     (3, "revertResize", _NOTHING),
     (3, "migrate", _NOTHING),
