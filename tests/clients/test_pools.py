@@ -56,6 +56,10 @@ def test_the_guide_can_be_followed(cloud: Cloud, client: CloudClient) -> None:
         else:
             assert all(line in printed for line in text.splitlines()), printed
     client("server delete --wait one two three")
+    hosts = {f"node-000{number}" for number in (1, 2, 3)}
+    assert {hypervisor.name for hypervisor in client.sdk.compute.hypervisors()} == hosts
+    answer = client.sdk.session.get(f"{cloud.url}/berth/v1/hosts").json()
+    assert {host["name"] for host in answer["hosts"]} == hosts
 
 
 class Watched:
