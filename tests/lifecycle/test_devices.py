@@ -15,7 +15,7 @@ from berth.doctor.findings import examine
 from berth.model.commands import Enact
 from berth.model.events import Origin, RecordChanged
 from berth.model.rejections import NoFit
-from berth.model.saga_runs import Assignment, HostTree, assignment_id
+from berth.model.saga_runs import Agent, Assignment, HostTree, assignment_id
 from berth.model.servers import Flavor, Host, Server
 from berth.sagas import resize
 from berth.sim.cloud import SimCloud
@@ -446,6 +446,25 @@ async def test_a_host_that_names_fewer_units_than_it_said_fails_the_build_and_an
             server = await created(cloud)
             assert host_of(server) != liar
         await cloud.all_at_rest()
+
+
+async def test_an_agent_that_knows_no_units_gets_no_server_that_needs_them() -> None:
+    async with running(hosts=1) as cloud:
+        reader = cloud.readers["cell1"]
+        agent = await reader.read(lambda view: view.records.get(Agent, cloud.hosts["dev-1"].host.id))
+        assert agent is not None
+        # As after a downgrade: its host has named units before.
+        older = msgspec.structs.replace(agent, protocol=2)
+        await reader.submit(Enact((RecordChanged(agent, older),)), ORIGIN, lambda view, changed: None)
+        server = new_server(cloud, flavor=SMALL)
+        assert await cloud.begin(beginning(cloud, "create", server)) is None
+        failed = await cloud.at_rest(server.id)
+        assert failed is not None
+        assert failed.fault is not None
+        assert (failed.state, "too old to know units" in failed.fault.message) == ("error", True)
+        assert (await created(cloud, PLAIN)).state == "active"
+        await cloud.all_at_rest()
+        assert await assigned(cloud, server) == {}
 
 
 async def test_units_that_a_host_says_others_have_are_complaints() -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from berth.agent.fleet import FleetError, provider_id, read_fleet, register, simulated_fleet
-from berth.cell.protocol import UNITS_MAX, Register
+from berth.cell.protocol import PROVIDERS_MAX, UNITS_MAX, Register
 
 pytestmark = pytest.mark.fast
 
@@ -81,6 +81,43 @@ def test_units_that_cannot_be_are_refused_with_words(
 ) -> None:
     with pytest.raises(msgspec.ValidationError) as refused:
         msgspec.json.decode(report(cell, pf), type=Register)
+    assert why in str(refused.value)
+
+
+def tree_of(*providers: Mapping[str, Any]) -> bytes:
+    told = {"host": ROOT, "name": "h", "driver": "sim", "providers": [{"id": ROOT, "name": "h"}, *providers]}
+    return msgspec.json.encode(told)
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        (
+            tree_of(
+                {"id": CELL, "name": "h-numa0", "parent": PF}, {"id": PF, "name": "h-pf0", "parent": CELL}
+            ),
+            "the parent of the provider h-numa0 does not come before it",
+        ),
+        (tree_of({"id": CELL, "name": "h-numa0", "parent": CELL}), "does not come before it"),
+        (tree_of({"id": CELL, "name": "another root"}), "does not come before it"),
+        (
+            tree_of({"id": ROOT, "name": "h-numa0", "parent": ROOT}),
+            f"the provider {ROOT} is there twice",
+        ),
+        (
+            tree_of(
+                *(
+                    {"id": provider_id(f"p{number}"), "name": f"p{number}", "parent": ROOT}
+                    for number in range(PROVIDERS_MAX)
+                )
+            ),
+            f"length <= {PROVIDERS_MAX}",
+        ),
+    ],
+)
+def test_trees_that_cannot_be_are_refused_with_words(told: bytes, why: str) -> None:
+    with pytest.raises(msgspec.ValidationError) as refused:
+        msgspec.json.decode(told, type=Register)
     assert why in str(refused.value)
 
 
