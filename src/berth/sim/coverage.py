@@ -24,7 +24,7 @@ The table of all crashes follows from the sagas (``all_crashes``).
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Container, Iterator
 from typing import Final, Literal, NamedTuple, ParamSpec, TypeVar
 
 import httpx
@@ -242,6 +242,8 @@ class Crashes:
 
     def _take(self, points: Collection[_Point], when: When) -> bool:
         """Whether a process is to die here."""
+        if not points:
+            return False
         due = [one for one in self._armed for point in points if _is_due(one, point, when)]
         for one in due:
             self._armed.remove(one)
@@ -379,13 +381,15 @@ class Crashes:
                     yield self._point(run, "status sync", END, run.phase)
 
     def _of_claims(self, consumers: Collection[str]) -> Iterator[_Point]:
-        for run in self._waiting_for_placement():
-            if any(one in consumers for one in _consumers_of(run)):
-                yield self._at(run, "region worker")
+        for run in self._waiting_for_placement(consumers):
+            yield self._at(run, "region worker")
 
-    def _waiting_for_placement(self) -> Iterator[SagaRun]:
+    def _waiting_for_placement(self, consumers: Container[str]) -> Iterator[SagaRun]:
+        """The runs whose step changes the allocations of one of these consumers; or of one that is named in
+        a text."""
         for run in self._unfinished.values():
-            if isinstance(task_of(run), ClaimTask | MoveClaim):
+            is_about = any(one in consumers for one in _consumers_of(run))
+            if is_about and isinstance(task_of(run), ClaimTask | MoveClaim):
                 yield run
 
     def _at(self, run: SagaRun, role: Role) -> _Point:
@@ -419,10 +423,7 @@ class Crashes:
 
     def _runs_in(self, request: httpx.Request) -> list[SagaRun]:
         """The runs whose step a request to Placement is for."""
-        about = request.url.path + request.content.decode()
-        return [
-            run for run in self._waiting_for_placement() if any(one in about for one in _consumers_of(run))
-        ]
+        return list(self._waiting_for_placement(request.url.path + request.content.decode()))
 
     # -- commands -------------------------------------------------------------------------------
 
@@ -449,7 +450,8 @@ class Crashes:
 
 
 def _is_due(armed: _Armed, point: _Point, when: When) -> bool:
-    return armed.crash == (*point[1:], when) and not armed.subjects.isdisjoint(point.subjects)
+    # First what is mostly different, and cheap to tell.
+    return not armed.subjects.isdisjoint(point.subjects) and armed.crash == (*point[1:], when)
 
 
 def _consumers_of(run: SagaRun) -> tuple[str, ...]:

@@ -33,13 +33,15 @@ from berth.engine.journal_thread import NoAnswer
 from berth.journal import Journal, JournalFailure, JournalRow, NotWritten, RowRefused
 from berth.journal.database import Dialect
 from berth.journal.sqlite import meaning_of
-from berth.model.events import Batch
+from berth.model.events import Batch, Entry
 from berth.sim.world import Process, World
 
 T = TypeVar("T")
 
 Trouble = Literal["unknown in", "unknown out", "hangs", "unsent"]
 TROUBLES: Final[tuple[Trouble, ...]] = ("unknown in", "unknown out", "hangs")
+
+_Settle = Callable[[Any], None]
 
 _names = itertools.count(1)
 
@@ -66,6 +68,8 @@ class Database:
         self.appended: list[Callable[[Process, JournalRow, Batch], None]] = []
         self.decide: Callable[[Process, str, tuple[Any, ...]], Trouble | None] | None = None
         self.happened: dict[str, int] = {}
+        self.decoded: dict[bytes, tuple[Entry, ...]] = {}
+        """Rows that somebody has read, by their content: they are decoded once for all processes."""
         self.host = _Host()
         """The one in charge."""
         self._opened: list[SimJournal] = []
@@ -194,6 +198,13 @@ class SimJournal(Journal):
 
         return super()._do(on_its_way, writes=writes)
 
+    def _batch_of(self, row: JournalRow) -> Batch:
+        decoded = self._database.decoded
+        entries = decoded.get(row.body)
+        if entries is None:
+            entries = decoded[row.body] = super()._batch_of(row).entries
+        return Batch(row.index, row.batch_id, row.at_ns, entries)
+
     def append(self, batch: Batch) -> JournalRow:
         database, process = self._database, self._process
         size = 0 if batch.body is None else len(batch.body)
@@ -257,7 +268,7 @@ class SimCalls:
             else:
                 settle(outcome.set_result, result)
 
-        def settle(how: Callable[[Any], None], value: Any) -> None:
+        def settle(how: _Settle, value: Any) -> None:
             if not outcome.done():
                 how(value)
             elif outcome in self._late:

@@ -64,7 +64,8 @@ class StepFaults:
 
     def __init__(self, cloud: "SimCloud") -> None:
         self._cloud = cloud
-        self._waiting: list[StepFault] = []
+        # By where they are to happen.
+        self._waiting: dict[tuple[str, str, int, Phase], list[StepFault]] = {}
         self.happened: list[StepFault] = []
         self.commanded: list[Callable[[str, AgentCommand, object], None]] = []
         """Told of each command that a driver begins with: the host, the command, and the driver, of which an
@@ -86,7 +87,7 @@ class StepFaults:
             database.decide = self._on_call
 
     def add(self, fault: StepFault) -> None:
-        self._waiting.append(fault)
+        self._waiting.setdefault(fault[:4], []).append(fault)
 
     def heal(self) -> None:
         """What has not happened yet does not happen any more."""
@@ -103,15 +104,15 @@ class StepFaults:
                 self._runs.pop(ended.server, None)
                 continue
             self._runs[run.server] = run
-            if not isinstance(task_of(run), Skip) and self._take(run, "crash before"):
+            if self._waiting and not isinstance(task_of(run), Skip) and self._take(run, "crash before"):
                 self._cloud.cells[cell].crash()
 
     def _take(self, run: SagaRun, *kinds: Kind) -> StepFault | None:
         """The fault of one of these kinds that is due where a run stands, if one is."""
-        at = (run.server, run.saga, run.step, run.phase)
-        for fault in self._waiting:
-            if fault[:4] == at and fault.kind in kinds:
-                self._waiting.remove(fault)
+        due = self._waiting.get((run.server, run.saga, run.step, run.phase), [])
+        for fault in due:
+            if fault.kind in kinds:
+                due.remove(fault)
                 self.happened.append(fault)
                 self._cloud.world.trace.note("faults", f"{fault.kind} at {run.saga} {run.step} {run.phase}")
                 return fault
@@ -140,7 +141,7 @@ class StepFaults:
             return None
         if self._die(process, "before"):
             return "unsent"
-        if process.name not in self._cloud.cells:
+        if process.name not in self._cloud.cells or not self._waiting:
             return None
         for run, after in _changes(arguments[0]):
             if run is None or after is None or after.log == run.log or isinstance(task_of(run), Skip):
@@ -153,12 +154,12 @@ class StepFaults:
     def _on_request(self, source: str, address: str, request: httpx.Request) -> Mishap | None:
         if request.url.path == REPORT:
             return self._on_report(request.content.decode())
-        if source not in self._cloud.cells:
+        if source not in self._cloud.cells or not self._waiting:
             return None
         about = request.url.path + request.content.decode()
         for run in self._runs.values():
-            consumers = (run.server, run.migration or run.server)
-            if not isinstance(task_of(run), AgentTask | Skip) and any(one in about for one in consumers):
+            is_about = run.server in about or (run.migration is not None and run.migration in about)
+            if is_about and not isinstance(task_of(run), AgentTask | Skip):
                 return self._on_claim(run, request)
         return None
 
@@ -181,7 +182,7 @@ class StepFaults:
     def _on_report(self, report: str) -> Mishap | None:
         if any(command in report for command in self._unheard):
             return "request lost"
-        for run in self._runs.values():
+        for run in self._runs.values() if self._waiting else ():
             task = task_of(run)
             if isinstance(task, AgentTask) and f'"{task.id}"' in report:
                 fault = self._take(run, "repeat", "lose", "late")

@@ -73,26 +73,28 @@ class StandsStill(Exception):
 
 
 class SimTask(asyncio.Task[Any]):
-    """A task with a number."""
+    """A task with a number, which it gets as soon as it is put into a set."""
 
-    def __init__(self, coro: Any, loop: "VirtualLoop", context: Context | None, number: int) -> None:
-        # First: a task is put into a set as soon as it is made.
-        self.number = number
-        super().__init__(coro, loop=loop, context=context)
+    number = 0
 
     def __hash__(self) -> int:
-        return self.number
+        return self.number or _give_number(self)
 
 
 class SimFuture(asyncio.Future[Any]):
-    """A future with a number."""
+    """A future with a number, if it is ever put into a set."""
 
-    def __init__(self, loop: "VirtualLoop", number: int) -> None:
-        super().__init__(loop=loop)
-        self.number = number
+    number = 0
 
     def __hash__(self) -> int:
-        return self.number
+        return self.number or _give_number(self)
+
+
+def _give_number(future: SimTask | SimFuture) -> int:
+    loop = future.get_loop()
+    assert isinstance(loop, VirtualLoop), "tasks and futures of the simulator belong to its loop"
+    future.number = loop.next_number()
+    return future.number
 
 
 class _Handle:
@@ -123,9 +125,6 @@ class _Handle:
     def is_due(self) -> bool:
         """Whether somebody who lives still wants it."""
         return not self._is_cancelled and (self.life is None or self.life.is_alive)
-
-    def run(self) -> None:
-        self._context.run(self._callback, *self._args)
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -159,8 +158,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> Any:  # type: ignore[override]
         context = contextvars.copy_context() if context is None else context
         timer = _Handle(callback, args, context, when)
-        heapq.heappush(self._timers, (when, self._next_number(), timer))
-        if len(self._timers) > self._tidy_at:
+        timers = self._timers
+        heapq.heappush(timers, (when, self.next_number(), timer))
+        if len(timers) > self._tidy_at:
             # Most deadlines are cancelled.
             self._timers = [entry for entry in self._timers if entry[2].is_due]
             heapq.heapify(self._timers)
@@ -171,7 +171,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self.call_at(self.now_s + delay, callback, *args, context=context)
 
     def create_future(self) -> SimFuture:
-        return SimFuture(self, self._next_number())
+        return SimFuture(loop=self)
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> SimFuture:  # type: ignore[override]
         """What would be done in a thread is done at once."""
@@ -185,13 +185,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _make_task(
         self, loop: asyncio.AbstractEventLoop, coro: Any, context: Context | None = None
     ) -> SimTask:
-        task = SimTask(coro, self, context, self._next_number())
+        task = SimTask(coro, loop=self, context=context)
         life = LIFE.get() if context is None else context.get(LIFE)
         if life is not None:
             life.begin(task)
         return task
 
-    def _next_number(self) -> int:
+    def next_number(self) -> int:
         self._numbers += 1
         return self._numbers
 
@@ -206,15 +206,19 @@ class VirtualLoop(asyncio.BaseEventLoop):
             ready.append(heapq.heappop(timers)[2])
         for _ in range(len(ready)):
             handle = ready.popleft()
-            if not handle.is_due:
+            # What ``is_due`` says, without asking: this is the innermost of all loops.
+            if handle._is_cancelled:
                 continue
             life = handle.life
-            if life is not None and life.kept is not None:
-                life.kept.append(handle)
-                continue
+            if life is not None:
+                if not life.is_alive:
+                    continue
+                if life.kept is not None:
+                    life.kept.append(handle)
+                    continue
             self.events += 1
             try:
-                handle.run()
+                handle._context.run(handle._callback, *handle._args)
             except (SystemExit, KeyboardInterrupt):
                 raise
             except BaseException as error:

@@ -168,7 +168,7 @@ class Network:
         body = request.content
         task = process.spawn(application(scope, _receive(body, gone, client.ended), answer.take))
         try:
-            await asyncio.wait((task, process.ended), return_when=asyncio.FIRST_COMPLETED)
+            await _first_of(task, process.ended)
         finally:
             # Served or not: nobody reads any more.
             if not gone.done():
@@ -186,6 +186,23 @@ class Network:
             self.served(client, server, request, edge)
             if not server.is_alive:
                 raise _ConnectionCut(_DIED)
+
+
+async def _first_of(*futures: "asyncio.Future[None]") -> None:
+    """Wait until one of them is done, as ``asyncio.wait`` does, and in less time."""
+    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def end(done: "asyncio.Future[None]") -> None:
+        if not over.done():
+            over.set_result(None)
+
+    for future in futures:
+        future.add_done_callback(end)
+    try:
+        await over
+    finally:
+        for future in futures:
+            future.remove_done_callback(end)
 
 
 class _Transport(httpx.AsyncBaseTransport):

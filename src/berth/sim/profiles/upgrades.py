@@ -20,6 +20,7 @@ sound.
 """
 
 import asyncio
+import functools
 import random
 from collections.abc import Iterable
 from typing import Any, Final, Literal
@@ -223,7 +224,7 @@ def encode_as_before(entries: tuple[Entry, ...]) -> bytes:
 def _strip(value: Any) -> Any:
     if isinstance(value, msgspec.Struct):
         config = value.__struct_config__
-        fields = [(field, getattr(value, field.name)) for field in msgspec.structs.fields(value)]
+        fields = [(field, getattr(value, field.name)) for field in _fields(type(value))]
         if config.array_like:
             tag = () if config.tag is None else (config.tag,)
             return [*tag, *(_strip(inner) for _, inner in fields)]
@@ -236,6 +237,12 @@ def _strip(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _strip(inner) for key, inner in value.items()}
     return value
+
+
+@functools.cache
+def _fields(kind: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    """Kept: they are found by evaluating annotations, each time."""
+    return msgspec.structs.fields(kind)
 
 
 def _is_default(field: msgspec.structs.FieldInfo, value: Any) -> bool:
