@@ -69,11 +69,11 @@ class Mailbox:
     async def wait(self, host: str, within_s: float) -> None:
         """Wait until there may be something new for a host, or for ``within_s``."""
         event = self._news.setdefault(host, asyncio.Event())
+        timer = asyncio.get_running_loop().call_later(within_s, event.set)
         try:
-            async with asyncio.timeout(within_s):
-                await event.wait()
-        except TimeoutError:
-            pass
+            await event.wait()
+        finally:
+            timer.cancel()
         event.clear()
 
     def _wake(self, host: str) -> None:
