@@ -36,6 +36,8 @@ from berth.view import View
 
 _log = logging.getLogger(__name__)
 _WAIT_S: Final = 1.0
+_WAIT_WITHOUT_S: Final = 30.0
+"""Where there are no clusters nothing becomes due as time passes."""
 _PAUSE_LONGEST_S: Final = 2.0
 _AT_ONCE_MAX: Final = 100
 """How many clusters are reconciled at the same time."""
@@ -213,6 +215,7 @@ class ClusterReconciler:
         self._scheduler = scheduler
         self._settings = settings
         self._index = Index(-1)
+        self._has_clusters = True
         self._resting: dict[str, int] = {}
 
     async def run(self) -> None:
@@ -228,10 +231,14 @@ class ClusterReconciler:
 
     async def _reconcile_all(self) -> None:
         """Wait until the region has changed, and bring every cluster forward that can be."""
-        self._index = await self._engine.wait_beyond(self._index, _WAIT_S)
+        wait_s = _WAIT_S if self._has_clusters else _WAIT_WITHOUT_S
+        self._index = await self._engine.wait_beyond(self._index, wait_s)
         now_s = self._clock.now_ns() // 1_000_000_000
-        due = await self._engine.read_recent(
-            lambda view: [cluster for cluster in view.records.all(Cluster) if is_due(view, cluster, now_s)]
+        self._has_clusters, due = await self._engine.read_recent(
+            lambda view: (
+                view.records.count(Cluster) > 0,
+                [cluster for cluster in view.records.all(Cluster) if is_due(view, cluster, now_s)],
+            )
         )
         now_ns = self._clock.monotonic_ns()
         self._resting = {id: until_ns for id, until_ns in self._resting.items() if until_ns > now_ns}

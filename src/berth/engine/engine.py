@@ -289,6 +289,8 @@ class Engine:
         # How far the view has moved for good; and who waits for it to go on.
         self._durable = Index(0)
         self._waiting: set[asyncio.Future[None]] = set()
+        # The one of them that looks for what others write, when that is due.
+        self._follower: object = None
         self._calls = calls or JournalThread(answer_seconds)
         self._writer: asyncio.Task[None] | None = None
 
@@ -475,19 +477,34 @@ class Engine:
         when the engine stops, whatever it is."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_s
-        while True:
-            await self._follow()
-            if self._durable > index or loop.time() >= deadline_s or self._stopping:
-                return self._durable
-            until_s = min(deadline_s, self._look_due_s) if self._shared else deadline_s
-            waiting: asyncio.Future[None] = loop.create_future()
-            self._waiting.add(waiting)
-            timer = loop.call_at(until_s, _wake, waiting)
-            try:
-                await waiting
-            finally:
-                timer.cancel()
-                self._waiting.discard(waiting)
+        caller = object()
+        try:
+            while True:
+                self._follower = self._follower or caller
+                await self._follow()
+                if self._durable > index or loop.time() >= deadline_s or self._stopping:
+                    return self._durable
+                is_follower = self._shared and self._follower is caller
+                await self._wait(min(deadline_s, self._look_due_s) if is_follower else deadline_s)
+        finally:
+            if self._follower is caller:
+                # Somebody else who waits takes its place.
+                self._follower = None
+                for waiting in self._waiting:
+                    _wake(waiting)
+                    break
+
+    async def _wait(self, until_s: float) -> None:
+        """Wait for news, or until a moment of the event loop's clock."""
+        loop = asyncio.get_running_loop()
+        waiting: asyncio.Future[None] = loop.create_future()
+        self._waiting.add(waiting)
+        timer = loop.call_at(until_s, _wake, waiting)
+        try:
+            await waiting
+        finally:
+            timer.cancel()
+            self._waiting.discard(waiting)
 
     def _refuse_if_stopped(self) -> None:
         if self._stopping or self._bug is not None or self._writer is None:

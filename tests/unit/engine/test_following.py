@@ -156,3 +156,27 @@ async def test_heartbeats_of_hosts_that_need_nothing_do_not_ask_the_database() -
     assert looks.by_process["cell1"] < 45
     # The first worker follows the journals of the region and of the cell.
     assert looks.by_process["region-1"] < 60
+
+
+async def test_somebody_else_looks_where_whoever_did_waits_no_longer() -> None:
+    database = Database(World(1), "db")
+    engine, other = await open_engine(database, "follower"), await open_engine(database, "other")
+    first, second, third = (asyncio.ensure_future(engine.wait_beyond(Index(0), 60)) for _ in range(3))
+    await asyncio.sleep(5)
+    first.cancel()
+    await asyncio.sleep(5)
+    second.cancel()
+    await write(other, "CUSTOM_A")
+    written_s = database.world.loop.time()
+    assert await third == 1
+    assert database.world.loop.time() - written_s < FOLLOW_S + 0.1
+
+
+async def test_all_who_wait_are_told_that_the_database_is_away() -> None:
+    database = Database(World(1), "db")
+    engine = await open_engine(database, "follower")
+    waiting = [asyncio.ensure_future(engine.wait_beyond(Index(0), 600)) for _ in range(3)]
+    await asyncio.sleep(5)
+    database.is_away = True
+    outcomes = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 60)
+    assert [type(outcome) for outcome in outcomes] == [Unavailable] * 3
