@@ -322,6 +322,12 @@ async def test_administrators_see_units_and_members_see_kinds_and_counts() -> No
         assert {device["provider_name"] for device in shown} == {
             f"{host_of(server)}-{child}" for child in ("numa0", "pf0", "gpu0")
         }
+        member = {"x-auth-token": "user:project", "openstack-api-version": "compute 2.94"}
+        told = (await cloud.client(member).ask("GET", path)).body["devices"]
+        assert {device["resource_class"]: device["count"] for device in told} == KINDS
+        assert {device[name] for device in told for name in ("units", "host", "provider")} == {None}
+        other = {**member, "x-auth-token": "bob:red"}
+        assert (await cloud.client(other).ask("GET", path)).status == 404
         topology = f"/compute/v2.1/servers/{server.id}/topology"
         answer = await cloud.client().ask("GET", topology)
         assert (answer.status, answer.body) == (
@@ -339,6 +345,8 @@ async def test_administrators_see_units_and_members_see_kinds_and_counts() -> No
                 "pagesize_kb": 4,
             },
         )
+        (node,) = (await cloud.client(member).ask("GET", topology)).body["nodes"]
+        assert node == {"memory_mb": 0, "siblings": [], "vcpu_set": [0, 1]}
         early = await cloud.client({**ADMIN, "openstack-api-version": "compute 2.77"}).ask("GET", topology)
         assert early.status == 404
 

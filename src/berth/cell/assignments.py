@@ -254,12 +254,10 @@ class _AssignmentChanges:
             for kind, amount in kinds.items():
                 chosen = choose_units(providers[provider], kind, amount, taken, before, policy)
                 if chosen is None:
-                    named = providers[provider].units[kind]
-                    free = sum(unit not in taken for unit in named)
-                    threads = f" (thread policy {policy})" if kind == CPUS else ""
+                    threads = f" with the thread policy {policy}" if kind == CPUS else ""
                     return UnitsMissing(
                         f"the host {place.name} cannot give the server {amount} units of {kind}{threads}: "
-                        f"{free} of {len(named)} are free in {provider}"
+                        f"too many of {provider} are assigned to others"
                     )
                 units.setdefault(provider, {})[kind] = chosen
         return units

@@ -61,7 +61,7 @@ async def test_units_that_another_server_has_are_refused() -> None:
     units: UnitsOnDisk = {}
     sim = driver({}, units)
     await sim.carry_out(told("prepare", cpus("0", "1"), server=2))
-    with pytest.raises(DriverError, match=f"the unit 1 of PCPU on host-0001 is taken by.*{server_id(2)}"):
+    with pytest.raises(DriverError, match="the unit 1 of PCPU on host-0001 is taken"):
         await sim.carry_out(told("build", cpus("1", "2")))
     assert server_id() not in sim.servers()
     await sim.carry_out(told("build", cpus("2", "3")))

@@ -113,8 +113,8 @@ class SimDriver:
         if command.verb not in _GIVING or not command.units:
             return
         known = {provider.id: provider.units for provider in self._tree()}
-        holders = {
-            unit: server
+        taken = {
+            unit
             for server, given in self._units.items()
             if server != command.server
             for unit in list_units(given)
@@ -124,9 +124,8 @@ class SimDriver:
                 for unit in names:
                     if unit not in known.get(provider, {}).get(kind, ()):
                         raise DriverError(f"the host {self._host} has no unit {unit} of {kind} in {provider}")
-                    if unit in holders:
-                        taken = f"is taken by the server {holders[unit]}"
-                        raise DriverError(f"the unit {unit} of {kind} on {self._host} {taken}")
+                    if unit in taken:
+                        raise DriverError(f"the unit {unit} of {kind} on {self._host} is taken")
 
     def _give_units(self, command: AgentCommand) -> None:
         if command.verb not in _GIVING:
