@@ -25,7 +25,7 @@ from berth.search.assignments import (
     assignments_at,
     assignments_of_sharing,
 )
-from berth.search.patterns import Patterns
+from berth.search.patterns import Patterns, TreeKinds
 from berth.search.providers import find_unknown_traits
 from berth.search.slots import Slot, anchors_of, slots_of, split_at
 from berth.view import Mask, ProviderRecord, View
@@ -105,6 +105,8 @@ class HostCandidates:
         self._is_single = len(slots) == 1 and not slots[0].spans and not slots[0].sharing
         self._splits = any(slot.splits for slot in slots)
         self._patterns = Patterns(slots)
+        self._kinds: TreeKinds | None = None
+        self._barren: set[object] = set()
         self.hosts: Mask = drop_pools(view, anchors_of(view, ask, slots))
         if not any(amounts for slot in slots for amounts in slot.amounts):
             # A member that takes nothing is on no host.
@@ -163,6 +165,9 @@ class HostCandidates:
         if slots is None:
             self.hosts[host.row] = False
             return
+        if self._kinds is not None and self._kinds.of(host.shape()) in self._barren:
+            self.hosts[host.row] = False
+            return
         patterns = Patterns(slots) if self._splits else self._patterns
         assignments = assignments_at(view, self._ask, slots, host, effort)
         if self._is_there:
@@ -179,12 +184,22 @@ class HostCandidates:
         if not found and not (is_cut_short and effort.gave_up > given_up):
             # Claims only take: the next member need not search here again, unless it might search longer.
             self.hosts[host.row] = False
+            self._note_barren(host)
 
     def _search_sharing(self, host: ProviderRecord) -> Iterator[Assignment]:
         """The assignments at a host that use sharing providers alone."""
         here = np.zeros(self._view.row_end, np.bool_)
         here[host.row] = True
         return assignments_of_sharing(self._view, self._ask, self._slots, here, self._effort)
+
+    def _note_barren(self, host: ProviderRecord) -> None:
+        """Remember a tree in which nothing was found: others that are alike need not be searched."""
+        if self._splits or any(slot.sharing for slot in self._slots):
+            return
+        if self._kinds is None:
+            self._view.steps.take(len(self._slots) * (1 + self._view.row_end // 1000))
+            self._kinds = TreeKinds(self._view, self._ask, self._slots)
+        self._barren.add(self._kinds.of(host.shape()))
 
     def _named(self, amounts: Amounts) -> tuple[tuple[str, int], ...]:
         name_of = self._view.classes.name_of
@@ -204,6 +219,8 @@ class HostCandidates:
             again = HostCandidates(view, self._ask, slots, effort, self._first, self._is_there)
             again.hosts &= self.hosts
             return again
+        self._kinds = None
+        self._barren.clear()
         # Claims only take, so that it is enough to check the providers that were taken from.
         for provider, _ in wanted:
             self._look_again(view.providers[provider])

@@ -192,6 +192,18 @@ def _allowed_hosts(view: View, request: ScheduleRequest, options: SchedulerOptio
     return mask
 
 
+class _AskSearch:
+    """One thing that is asked for: the request for it alone, its candidates, and for how many more hosts
+    without success there is patience."""
+
+    __slots__ = ("candidates", "patience", "request")
+
+    def __init__(self, request: ScheduleRequest, candidates: HostCandidates, patience: int) -> None:
+        self.request = request
+        self.candidates = candidates
+        self.patience = patience
+
+
 class _Attempt:
     """One attempt to place the members. ``placed`` are the placements so far."""
 
@@ -213,12 +225,11 @@ class _Attempt:
         self._now_s = now_s
         self._beside = beside
         self._is_free = request.hints.forced_host is None
-        self._patience = options.hosts_tried_max
         self._trial = Trial(view)
         self._refused: Rejection | None = None
         self._gave_up = False
         self._asked = asked
-        self._searches: list[tuple[ScheduleRequest, HostCandidates]] = []
+        self._searches: list[_AskSearch] = []
         self.allowed = allowed
         self.placed: list[Placement] = []
 
@@ -243,9 +254,11 @@ class _Attempt:
             if is_batch:
                 self._trial.apply(events)
                 wanted = placement.chosen.wanted
-                self._searches = [(one, search.after_claim(wanted)) for one, search in self._searches]
+                for search in self._searches:
+                    search.candidates = search.candidates.after_claim(wanted)
         if len(self.placed) < min(request.at_least, len(request.members)):
-            return self._no_fit(self._gave_up or any(search.given_up for _, search in self._searches))
+            gave_up = any(search.candidates.given_up for search in self._searches)
+            return self._no_fit(self._gave_up or gave_up)
         if is_batch and request.alternates and self._is_free:
             self._find_alternates()
         return Plan(request, tuple(self.placed), view.index)
@@ -254,12 +267,12 @@ class _Attempt:
         """The best place for a member that the ledger grants, by the first thing asked that any host has."""
         is_batch = len(self._request.members) > 1
         for number in range(len(self._asked)):
-            found = self._search(number)
-            assert not isinstance(found, Rejection), "names were looked up before"
-            asked, candidates = found
+            search = self._search(number)
+            assert not isinstance(search, Rejection), "names were looked up before"
+            asked = search.request
             one = msgspec.structs.replace(asked, members=(member,)) if is_batch else asked
-            ranking = self._rank_hosts(candidates, one)
-            chosen = self._choose(candidates, ranking, member)
+            ranking = self._rank_hosts(search.candidates, one)
+            chosen = self._choose(search, ranking, member)
             if chosen is not None:
                 candidate, events = chosen
                 alternates = () if is_batch else self._find_others(number, candidate, member, ranking)
@@ -268,14 +281,14 @@ class _Attempt:
                 break
         return None
 
-    def _search(self, number: int) -> tuple[ScheduleRequest, HostCandidates] | Rejection:
-        """The request for one thing asked, and its candidates; they are looked for when its turn comes."""
+    def _search(self, number: int) -> _AskSearch | Rejection:
+        """One thing that is asked for; its candidates are looked for when its turn comes."""
         if number == len(self._searches):
             asked = self._asked[number]
             candidates = HostCandidates.of(self._view, asked.ask, asked.uses)
             if isinstance(candidates, Rejection):
                 return candidates
-            self._searches.append((asked, candidates))
+            self._searches.append(_AskSearch(asked, candidates, self._options.hosts_tried_max))
         return self._searches[number]
 
     def _no_fit(self, gave_up: bool) -> Rejection:
@@ -310,13 +323,13 @@ class _Attempt:
                 yield filter.passing_hosts(self._view, one)
 
     def _choose(
-        self, candidates: HostCandidates, ranking: Ranking, member: ConsumerId
+        self, search: _AskSearch, ranking: Ranking, member: ConsumerId
     ) -> tuple[HostCandidate, list[Event]] | None:
-        while self._patience:
+        while search.patience:
             row = ranking.take_any_of_best(self._options.subset_size, self._rng)
             if row is None:
                 return None
-            granted = self._try_host(candidates, row, member, self._request.generation)
+            granted = self._try_host(search, row, member, self._request.generation)
             if granted is not None:
                 return granted
             if isinstance(self._refused, (*_WRONG_ANYWHERE, GroupFull)):
@@ -325,12 +338,12 @@ class _Attempt:
         return None
 
     def _try_host(
-        self, candidates: HostCandidates, row: Row, member: ConsumerId, generation: Generation
+        self, search: _AskSearch, row: Row, member: ConsumerId, generation: Generation
     ) -> tuple[HostCandidate, list[Event]] | None:
         """The first candidate on a host that the ledger grants, and what follows from it."""
         request = self._request
         self._view.steps.take(10)
-        candidates_here = candidates.at(self._view.record(row))
+        candidates_here = search.candidates.at(self._view.record(row))
         for candidate in islice(candidates_here, self._options.candidates_tried_max):
             claims = (request.claim(member, candidate.wanted, generation), *self._beside(candidate))
             verdict = decide(self._view, ReplaceAllocations(claims), self._now_s)
@@ -338,7 +351,7 @@ class _Attempt:
                 return candidate, verdict
             self._refused = verdict
         self._gave_up |= next(candidates_here, None) is not None
-        self._patience -= 1
+        search.patience -= 1
         return None
 
     # -- alternates -----------------------------------------------------------------------------
@@ -350,15 +363,14 @@ class _Attempt:
         by those behind it."""
         if not self._request.alternates:
             return ()
-        found = self._alternates(self._searches[number][1], chosen, member, ranking.best_first())
+        found = self._alternates(self._searches[number], chosen, member, ranking.best_first())
         for later in range(number + 1, len(self._asked)):
             if len(found) == self._request.alternates:
                 break
             search = self._search(later)
             assert not isinstance(search, Rejection), "names were looked up before"
-            one, candidates = search
-            rows = self._rank_hosts(candidates, one).best_first()
-            found = self._alternates(candidates, chosen, member, rows, found)
+            rows = self._rank_hosts(search.candidates, search.request).best_first()
+            found = self._alternates(search, chosen, member, rows, found)
         return found
 
     def _find_alternates(self) -> None:
@@ -366,26 +378,24 @@ class _Attempt:
         to go elsewhere, with the others where they are."""
         view = self._view
         ranked = []
-        for asked, candidates in self._searches:
-            hosts = np.flatnonzero(candidates.hosts & self.allowed)
-            ranking = Ranking(hosts, weigh_hosts(view, asked, self._options, hosts))
-            ranked.append((candidates, np.fromiter(ranking.best_first(), np.intp, len(hosts))))
+        for search in self._searches:
+            hosts = np.flatnonzero(search.candidates.hosts & self.allowed)
+            ranking = Ranking(hosts, weigh_hosts(view, search.request, self._options, hosts))
+            ranked.append((search, np.fromiter(ranking.best_first(), np.intp, len(hosts))))
         for number, placement in enumerate(self.placed):
             one = msgspec.structs.replace(self._request, members=(placement.member,))
             view.steps.take(20 + view.row_end // 200)
             passing = list(self._filter_again(one))
             found: tuple[HostCandidate, ...] = ()
-            for candidates, rows in ranked:
+            for search, rows in ranked:
                 for mask in passing:
                     rows = rows[mask[rows]]
-                found = self._alternates(
-                    candidates, placement.chosen, placement.member, map(Row, rows), found
-                )
+                found = self._alternates(search, placement.chosen, placement.member, map(Row, rows), found)
             self.placed[number] = msgspec.structs.replace(placement, alternates=found)
 
     def _alternates(
         self,
-        candidates: HostCandidates,
+        search: _AskSearch,
         chosen: HostCandidate,
         member: ConsumerId,
         rows: Iterable[Row],
@@ -400,9 +410,9 @@ class _Attempt:
         cell = hosts_of_same_cell(self._view, self._view.providers[chosen.host])
         others = (row for row in rows if row not in taken and (cell is None or cell[row]))
         for row in others:
-            if not self._patience:
+            if not search.patience:
                 break
-            granted = self._try_host(candidates, row, member, UNCHECKED)
+            granted = self._try_host(search, row, member, UNCHECKED)
             if granted is not None:
                 found.append(granted[0])
                 if len(found) == count:

@@ -225,6 +225,7 @@ class _Search:
             or self._lacks_amounts()
             or self._lacks_traits()
             or not all(map(self._has_providers, self._apart_sets))
+            or self._lacks_devices()
         )
 
     def _lacks_amounts(self) -> bool:
@@ -249,6 +250,30 @@ class _Search:
             return False
         traits = {name for i in self._spanning for record in self._choices[i] for name in record.traits}
         return not all(traits.intersection(alternatives) for alternatives in self._required)
+
+    def _lacks_devices(self) -> bool:
+        """Whether too few devices are below any providers that the groups which they are to be near could be
+        on, however those are chosen."""
+        near: dict[tuple[int, ...], list[int]] = {}
+        for affinity in self._near:
+            if not affinity.or_outside:
+                near.setdefault(tuple(affinity.of), []).append(affinity.slot)
+        for of, devices in near.items():
+            cells = {record.row for slot in of for record in self._choices[slot]}
+            amounts: dict[ClassId, list[int]] = {}
+            for slot in devices:
+                for class_id, amount in self._slots[slot].amounts:
+                    amounts.setdefault(class_id, []).append(amount)
+            found = {record.row: record for slot in devices for record in self._choices[slot]}
+            for class_id, asked in amounts.items():
+                rooms = dict.fromkeys(cells, 0)
+                for record in found.values():
+                    if class_id in record.inventories:
+                        for cell in _find_above(record, cells):
+                            rooms[cell] += _free(record, class_id) // min(asked)
+                if sum(sorted(rooms.values())[-len(of) :]) < len(asked):
+                    return True
+        return False
 
     def _has_providers(self, slots: list[int]) -> bool:
         """Whether these slots could all be on different providers (Kuhn's matching)."""
@@ -500,6 +525,15 @@ def _is_below(record: ProviderRecord, other: ProviderRecord | None) -> bool:
     while at is not None and at is not other:
         at = at.parent
     return at is not None
+
+
+def _find_above(record: ProviderRecord, rows: set[Row]) -> Iterator[Row]:
+    """Those of these rows that the provider is, or stands below."""
+    at: ProviderRecord | None = record
+    while at is not None:
+        if at.row in rows:
+            yield at.row
+        at = at.parent
 
 
 def _is_in_cell(record: ProviderRecord) -> bool:

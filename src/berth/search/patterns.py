@@ -100,6 +100,33 @@ class TreeCandidates(Sequence[Candidate]):
         return TreeCandidates([self.patterns[n] for n in numbers], [self.trees[n] for n in numbers])
 
 
+class TreeKinds:
+    """What trees differ by, as far as a request can tell that no sharing provider serves."""
+
+    def __init__(self, view: View, request: CandidatesRequest, slots: list[Slot]) -> None:
+        self._steps = view.steps
+        self._contended = contended_classes(slots)
+        # What is the same for a slot wherever a row is: whether it could serve, which of the traits it has
+        # that the spanning group may find on any of its providers, and whether it is a NUMA cell. Eight such
+        # facts make a byte.
+        spanning = next((slot for slot in slots if slot.spans), None)
+        traits = {name for names in (spanning.group.required if spanning else ()) for name in names}
+        masks = list({id(slot.own): slot.own for slot in slots}.values())
+        if any(affinity.or_outside for affinity in request.affinities):
+            traits.add(NUMA_ROOT)
+        masks += [view.rows_with_trait(name).mask(view.row_end) for name in sorted(traits)]
+        self._facts = [octet.tobytes() for octet in np.packbits(np.stack(masks), axis=0)]
+
+    def of(self, tree: TreeShape) -> object:
+        """All that a search in the tree depends on."""
+        self._steps.take(5 + len(self._facts) + (len(tree.records) if self._contended else 0))
+        pick = tree.pick
+        facts = tuple([pick(rows) for rows in self._facts])
+        if not self._contended:
+            return tree.parents, facts
+        return tree.parents, facts, tuple([_free(record, self._contended) for record in tree.records])
+
+
 class AlikeTrees:
     """The candidates of trees, by kind of tree. Not for requests that sharing providers serve."""
 
@@ -116,17 +143,7 @@ class AlikeTrees:
         self._slots = slots
         self._effort = effort
         self._patterns = patterns
-        self._contended = contended_classes(slots)
-        # What is the same for a slot wherever a row is: whether it could serve, which of the traits it has
-        # that the spanning group may find on any of its providers, and whether it is a NUMA cell. Eight such
-        # facts make a byte.
-        spanning = next((slot for slot in slots if slot.spans), None)
-        traits = {name for names in (spanning.group.required if spanning else ()) for name in names}
-        masks = list({id(slot.own): slot.own for slot in slots}.values())
-        if any(affinity.or_outside for affinity in request.affinities):
-            traits.add(NUMA_ROOT)
-        masks += [view.rows_with_trait(name).mask(view.row_end) for name in sorted(traits)]
-        self._facts = [octet.tobytes() for octet in np.packbits(np.stack(masks), axis=0)]
+        self._tree_kinds = TreeKinds(view, request, slots)
         self._kinds: dict[object, _Kind] = {}
 
     def breadth_first(self, roots: Iterable[ProviderRecord], count_max: int) -> TreeCandidates:
@@ -166,20 +183,11 @@ class AlikeTrees:
         return found
 
     def _kind(self, tree: TreeShape) -> "_Kind":
-        key = self._key(tree)
+        key = self._tree_kinds.of(tree)
         kind = self._kinds.get(key)
         if kind is None:
             kind = self._kinds[key] = _Kind(self._patterns_at(tree.records))
         return kind
-
-    def _key(self, tree: TreeShape) -> object:
-        """All that a search in the tree depends on."""
-        self._view.steps.take(5 + len(self._facts) + (len(tree.records) if self._contended else 0))
-        pick = tree.pick
-        facts = tuple([pick(rows) for rows in self._facts])
-        if not self._contended:
-            return tree.parents, facts
-        return tree.parents, facts, tuple([_free(record, self._contended) for record in tree.records])
 
     def _patterns_at(self, tree: tuple[ProviderRecord, ...]) -> Iterator[Pattern]:
         """What is found in a tree. The search begins with the first that is asked for, not before: how
