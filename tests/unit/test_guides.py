@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from berth.agent.discovery import Discovery, DiscoverySettings
@@ -13,6 +14,7 @@ from berth.api.kernel.auth.tokens import Tokens
 from berth.cli import main
 from berth.cli.settings import page
 from berth.runtime.settings import TABLE, gather, resolve
+from berth.scheduler.devices import read_catalog
 from tests.clocks import FakeClock
 from tests.servers import ROOT
 from tests.sysroots import two_pfs
@@ -41,7 +43,16 @@ def test_there_are_blocks_to_try() -> None:
 def test_settings_are_accepted(guide: str, text: str, tmp_path: Path) -> None:
     file = tmp_path / "berth.toml"
     file.write_text(text)
-    assert gather(discovery.TABLE if guide == DEVICES else TABLE, str(file))[1]
+    is_of_agent = guide == DEVICES and "pci_aliases" not in text
+    assert gather(discovery.TABLE if is_of_agent else TABLE, str(file))[1]
+
+
+def test_the_devices_of_the_guide_can_be_asked_for() -> None:
+    (text,) = (text for guide, text in blocks("toml") if guide == DEVICES and "pci_aliases" in text)
+    given = msgspec.toml.decode(text)
+    catalog = read_catalog(given["pci_aliases"], given["device_profiles"])
+    assert set(catalog.aliases) == {"nic", "vf", "gpu"}
+    assert set(catalog.profiles) == {"render"}
 
 
 def test_the_file_of_tokens_is_accepted(tmp_path: Path) -> None:

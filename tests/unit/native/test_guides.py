@@ -34,6 +34,23 @@ class Guide:
                 self.known["token"] = answer["token"]
 
 
+async def test_a_host_with_cells_does_what_the_guide_to_devices_says(world: ApplicationWorld) -> None:
+    guide = Guide("devices.md")
+    assert len(guide.requests) == 3
+    await world.host(1, {"DISK_GB": 100})
+    for cell in (11, 12):
+        id = await world.host(cell, {"PCPU": 8, "VCPU": 8, "MEMORY_MB": 8192}, parent=1)
+        generation = (await world.get(f"/resource_providers/{id}")).json["generation"]
+        traits = {"resource_provider_generation": generation, "traits": ["HW_NUMA_ROOT"]}
+        await world.change("PUT", f"/resource_providers/{id}/traits", traits)
+    for method, path, status, code, body in guide.requests:
+        answer = await world.ask_raw(method, path, body.encode())
+        assert answer.status == int(status), (method, path, answer.body)
+        assert not code or answer.json["errors"][0]["code"] == code
+        if code == "berth.no_fit":
+            assert "host-11 comes closest: 8 of 10 PCPU." in answer.json["errors"][0]["detail"]
+
+
 @pytest.mark.parametrize("name", ["groups.md", "schedule.md"])
 async def test_a_guide_can_be_followed(name: str, world: ApplicationWorld) -> None:
     guide = Guide(name)

@@ -1,0 +1,177 @@
+"""Guests and devices on random hosts: a plan finds a place if and only if trying everything does, the ledger
+accepts it, and what it accepts can be pinned."""
+
+import random
+
+import msgspec
+import pytest
+
+from berth.cell.units import choose_units
+from berth.ledger import decide
+from berth.model.commands import Claim, ReplaceAllocations
+from berth.model.ids import ConsumerId
+from berth.model.placement import HYPERTHREADING, NUMA_ROOT, Inventory
+from berth.model.rejections import NoFit, Rejection
+from berth.model.saga_runs import OwnedProvider
+from berth.model.scheduling import UNSUFFIXED, CandidatesRequest, Plan, ScheduleRequest
+from berth.oracle.candidates import all_candidates
+from berth.scheduler.devices import read_catalog
+from berth.scheduler.flavors import FlavorAsk, FlavorSize, check_flavor
+from berth.scheduler.plan import plan
+from berth.view import ProviderRecord, View
+from tests.options import scheduler_options
+from tests.unit.scheduler.fleets import Fleet
+
+OPTIONS = scheduler_options()
+DEVICES = read_catalog(
+    [
+        f'{{"name": "{p}", "resource_class": "PGPU", "numa_policy": "{p}"}}'
+        for p in ("required", "preferred", "legacy")
+    ],
+    [],
+)
+
+
+def random_fleet(rng: random.Random) -> Fleet:
+    """Hosts with one to three cells, of which some is used, and GPUs below cells and hosts."""
+    fleet = Fleet()
+    for host in range(rng.randint(1, 2)):
+        name = f"h{host}"
+        fleet.provider(name, {"DISK_GB": 100})
+        for number in range(rng.randint(1, 3)):
+            cell = f"{name}-numa{number}"
+            threads = rng.choice((1, 1, 2))
+            amounts: dict[str, Inventory | int] = {
+                "VCPU": rng.randint(2, 6),
+                "PCPU": Inventory(rng.randrange(threads, 9, threads), min_unit=threads, step_size=threads),
+                "MEMORY_MB": rng.choice((2048, 4096, 8192)),
+            }
+            traits = (NUMA_ROOT, HYPERTHREADING) if threads > 1 else (NUMA_ROOT,)
+            fleet.provider(cell, amounts, parent=name, traits=traits)
+            if rng.random() < 0.5:
+                fleet.take(cell, {"VCPU": rng.randint(1, 2)})
+            for gpu in range(rng.randint(0, 2)):
+                fleet.provider(f"{cell}-gpu{gpu}", {"PGPU": 1}, parent=rng.choice((cell, cell, name)))
+    return fleet
+
+
+def random_flavor(rng: random.Random) -> FlavorAsk:
+    specs: dict[str, str] = {}
+    cells = rng.choice((0, 0, 1, 2, 3))
+    if cells:
+        specs["hw:numa_nodes"] = str(cells)
+    if rng.random() < 0.5:
+        specs["hw:cpu_policy"] = "dedicated"
+        specs["hw:cpu_thread_policy"] = rng.choice(("prefer", "require", "isolate"))
+    if rng.random() < 0.5:
+        specs["pci_passthrough:alias"] = f"{rng.choice(list(DEVICES.aliases))}:{rng.randint(1, 3)}"
+    vcpus = rng.randint(1, 4) * max(1, cells)
+    size = FlavorSize(
+        vcpus=vcpus, memory_mb=1024 * rng.randint(1, 4) * max(1, cells), disk_gb=1, extra_specs=specs
+    )
+    found = check_flavor(size, {}, DEVICES)
+    assert isinstance(found, FlavorAsk), found
+    return found
+
+
+def is_possible(view: View, ask: CandidatesRequest) -> bool:
+    """Whether there is a way, by trying all of them. What may be split is there if the cells have it in all:
+    nothing else is asked of the same classes here."""
+    roots = [record for record in view.providers.values() if record.parent is None]
+    return any(_is_possible_at(view, ask, root) for root in roots)
+
+
+def _is_possible_at(view: View, ask: CandidatesRequest, root: ProviderRecord) -> bool:
+    groups = []
+    for group in ask.groups:
+        split = ask.split if group.suffix == UNSUFFIXED else frozenset[str]()
+        for name, amount in group.resources:
+            usable = [one for one in root.tree() if group.forbidden.isdisjoint(one.traits)]
+            if name in split and sum(_free(view, one, name) for one in usable) < amount:
+                return False
+        rest = tuple(part for part in group.resources if part[0] not in split)
+        # Traits of a guest that is split lie on its cells.
+        required = () if split else group.required
+        have = {trait for one in root.tree() for trait in one.traits}
+        if split and not all(have.intersection(any_of) for any_of in group.required):
+            return False
+        changed = {"resources": rest, "required": required, "in_tree": root.id, "forbidden": group.forbidden}
+        groups.append(msgspec.structs.replace(group, **changed))
+    return bool(all_candidates(view, msgspec.structs.replace(ask, groups=tuple(groups), split=frozenset())))
+
+
+def _free(view: View, record: ProviderRecord, name: str) -> int:
+    class_id = view.classes.id_of(name)
+    assert class_id is not None
+    inventory = record.inventories.get(class_id)
+    if inventory is None:
+        return 0
+    free = min(inventory.capacity - record.used.get(class_id, 0), inventory.max_unit)
+    return max(0, free // inventory.step_size * inventory.step_size)
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_a_place_is_found_if_there_is_one_and_the_ledger_accepts_it(block: int) -> None:
+    outcomes: list[bool] = []
+    for seed in range(block * 40, (block + 1) * 40):
+        rng = random.Random(seed)
+        fleet, asked = random_fleet(rng), random_flavor(rng)
+        member = ConsumerId("member")
+        wanted = ScheduleRequest(
+            ask=asked.ask, otherwise=asked.otherwise, members=(member,), at_least=1, project="p", user="u"
+        )
+        found = plan(fleet.view, wanted, OPTIONS, rng, 0)
+        possible = any(is_possible(fleet.view, ask) for ask in (asked.ask, *asked.otherwise))
+        assert isinstance(found, (Plan, NoFit)), (seed, found)
+        assert isinstance(found, Plan) == possible, f"seed {seed}: {found}"
+        outcomes.append(possible)
+        if isinstance(found, Plan):
+            verdict = decide(fleet.view, ReplaceAllocations(found.claims), 0)
+            assert not isinstance(verdict, Rejection), (seed, verdict)
+    assert 5 <= sum(outcomes) <= 35
+
+
+CORES = tuple((str(cpu), str(cpu + 8)) for cpu in range(8))
+CELL = OwnedProvider("id-of-h-numa0", units={"PCPU": tuple(map(str, range(16)))}, siblings=CORES)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_dedicated_cpus_that_are_claimed_can_be_pinned(seed: int) -> None:
+    """Servers come and go, with any number of cpus and either policy; whoever requires siblings gets them."""
+    rng = random.Random(seed)
+    fleet = Fleet()
+    fleet.provider("h", {"DISK_GB": 100})
+    amounts: dict[str, Inventory | int] = {
+        "PCPU": Inventory(16, min_unit=2, step_size=2),
+        "MEMORY_MB": 1 << 20,
+    }
+    fleet.provider("h-numa0", amounts, parent="h", traits=(NUMA_ROOT, HYPERTHREADING))
+    pinned: dict[ConsumerId, tuple[str, ...]] = {}
+    count = 0
+    for number in range(60):
+        if pinned and rng.random() < 0.4:
+            gone = rng.choice(list(pinned))
+            del pinned[gone]
+            fleet.must(ReplaceAllocations((Claim(gone, (), "p", "u", 1),)))
+            continue
+        policy = rng.choice(("prefer", "require"))
+        specs = {"hw:cpu_policy": "dedicated", "hw:cpu_thread_policy": policy}
+        asked = check_flavor(FlavorSize(vcpus=rng.randint(1, 6), memory_mb=1024, extra_specs=specs))
+        assert isinstance(asked, FlavorAsk)
+        member = ConsumerId(f"member-{number}")
+        wanted = ScheduleRequest(
+            ask=asked.ask, otherwise=asked.otherwise, members=(member,), at_least=1, project="p", user="u"
+        )
+        found = plan(fleet.view, wanted, OPTIONS, rng, 0)
+        if isinstance(found, NoFit):
+            continue
+        assert isinstance(found, Plan), found
+        fleet.must(ReplaceAllocations(found.claims))
+        taken = {cpu for cpus in pinned.values() for cpu in cpus}
+        ((_, held),) = found.placements[0].chosen.wanted
+        cpus = choose_units(CELL, "PCPU", dict(held)["PCPU"], taken, (), policy)
+        assert cpus is not None, (number, held, pinned)
+        assert taken.isdisjoint(cpus)
+        pinned[member] = cpus
+        count += 1
+    assert count > 10
