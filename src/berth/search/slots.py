@@ -145,7 +145,7 @@ def slots_of(view: View, request: CandidatesRequest) -> list[Slot] | Rejection:
             found.extend(_spanning_slots(view, group, amounts, sharing, request.split))
         else:
             # Groups that ask for the same, such as eight GPUs, are looked for once.
-            anonymous = msgspec.structs.replace(group, suffix=UNSUFFIXED)
+            anonymous = msgspec.structs.replace(group, suffix=UNSUFFIXED, label="")
             if anonymous not in alike:
                 alike[anonymous] = _single_slot(view, group, amounts, sharing)
             found.append(alike[anonymous].for_group(group))
@@ -168,6 +168,7 @@ def anchors_of(view: View, request: CandidatesRequest, slots: list[Slot]) -> Mas
             _drop_anchors_with_too_few_providers(view, slots, suffixes, mask)
         if not any(slot.sharing for slot in slots):
             _drop_anchors_with_too_little(view, slots, mask)
+            _drop_anchors_without_devices(view, request, slots, mask)
     return mask
 
 
@@ -237,6 +238,32 @@ def _drop_anchors_without_subtree(view: View, slots: list[Slot], mask: Mask) -> 
             tops &= _sum_subtrees(view, having, free) >= sum(amounts)
             tops &= _sum_subtrees(view, having, free // min(amounts)) >= len(amounts)
     mask &= _roots_of(view, tops)
+
+
+def _drop_anchors_without_devices(
+    view: View, request: CandidatesRequest, slots: list[Slot], mask: Mask
+) -> None:
+    """Drop roots that have too few devices below the providers which the groups that these are to be near
+    could be on: of so many providers, no more than so many times the best, or all together, is to be had."""
+    near: dict[frozenset[str], set[str]] = {}
+    for affinity in request.affinities:
+        if not affinity.or_outside:
+            near.setdefault(affinity.near, set()).add(affinity.suffix)
+    for suffixes, devices in near.items():
+        cells = [slot for slot in slots if slot.group.suffix in suffixes]
+        if not cells:
+            continue
+        rows = np.flatnonzero(np.logical_or.reduce([slot.own for slot in cells]))
+        roots = view.root_rows[rows]
+        asked = _list_amounts([slot for slot in slots if slot.group.suffix in devices])
+        view.steps.take(len(asked) * (10 + view.row_end // 50))
+        for class_id, amounts in asked.items():
+            having, free = view.classes.column(class_id).free()
+            below = _sum_subtrees(view, having, free // min(amounts))[rows]
+            best = np.zeros(view.row_end)
+            np.maximum.at(best, roots, below)
+            total = np.bincount(roots, below, view.row_end)
+            mask &= np.minimum(best * len(cells), total) >= len(amounts)
 
 
 def _sum_subtrees(view: View, rows: NDArray[Any], amounts: NDArray[Any]) -> NDArray[np.float64]:

@@ -391,3 +391,31 @@ async def test_an_image_stays_out_of_aggregates_that_say_otherwise(region: Regio
     assert (await region.server(await region.create("x", host="host-1"))).get("fault") is None
     here = await region.active("y", host="host-1")
     assert "os_type" in said(await region.act(here, "rebuild", {"imageRef": linux.id}))
+
+
+async def test_a_conflict_of_flavor_and_image_names_both_values(region: RegionWorld) -> None:
+    await region.fleet()
+    shared = msgspec.structs.replace(PINNED, id="shared", extra_specs={"hw:cpu_policy": "shared"})
+    pinning = msgspec.structs.replace(OLD_IMAGE, properties={"hw_cpu_policy": "dedicated"})
+    await region.put(shared, pinning)
+    made = await region.compute("POST", "/servers", body(flavorRef=shared.id, imageRef=pinning.id))
+    assert made.status == 400
+    assert "hw_cpu_policy is 'dedicated'" in said(made)
+    assert "hw:cpu_policy=shared" in said(made)
+
+
+async def test_an_alias_that_nobody_has_configured_is_refused_by_its_name(region: RegionWorld) -> None:
+    await region.fleet()
+    await region.put(msgspec.structs.replace(PINNED, extra_specs={"pci_passthrough:alias": "modem:1"}))
+    made = await region.compute("POST", "/servers", body(flavorRef=PINNED.id))
+    assert "pci_passthrough:alias is 'modem:1'" in said(made)
+    assert "modem is not" in said(made)
+
+
+async def test_a_rebuild_cannot_make_another_guest(region: RegionWorld) -> None:
+    await region.fleet()
+    await region.put(msgspec.structs.replace(OLD_IMAGE, properties={"hw_numa_nodes": "2"}))
+    id = await region.active(imageRef=CIRROS.id)
+    refused = said(await region.act(id, "rebuild", {"imageRef": OLD_IMAGE.id}))
+    assert "hw_numa_nodes is '2'" in refused
+    assert "a resize can change that" in refused

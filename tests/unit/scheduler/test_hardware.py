@@ -665,6 +665,20 @@ def test_joint_plans_ask_otherwise_too() -> None:
     assert [len(planned.placements) for planned in found] == [2, 1]
 
 
+def test_an_explanation_of_a_guest_that_is_split_says_what_cells_have_together() -> None:
+    fleet = Fleet()
+    machine(fleet, "a", VCPU=6, MEMORY_MB=16384)
+    found = explain(fleet.view, request({}, vcpus=9), OPTIONS, str, hosts=["a"])
+    assert isinstance(found, Explanation)
+    assert (found.fitting, found.hosts[0].fits) == (1, True)
+    (cpus,) = [check for check in found.hosts[0].checks if check.constraint == "resources:VCPU"]
+    assert (cpus.ok, cpus.found) == (True, "12 free on 2 providers together")
+    found = explain(fleet.view, request({}, vcpus=15), OPTIONS, str, hosts=["a"])
+    assert isinstance(found, Explanation)
+    assert found.change is not None
+    assert "with 3 VCPU less (12 instead of 15)" in found.change.text
+
+
 def test_an_explanation_counts_what_is_split() -> None:
     fleet = Fleet()
     machine(fleet, "a", VCPU=6, MEMORY_MB=16384)

@@ -40,19 +40,21 @@ Amounts = dict[tuple[str, str], int]
 
 
 class AmountPart(NamedTuple):
-    """What one group asks of one class, and the providers that could serve it as far as all else goes."""
+    """What one group asks of one class, and the providers that could serve it as far as all else goes: one of
+    them, or several together where it may be split."""
 
     suffix: str
     name: str
     class_id: ClassId
     asked: int
     usable: Mask
+    splits: bool = False
 
 
 def vary_amounts(variants: Variants, variant: Variant) -> Iterator[Variant]:
     """The request with other amounts, those first that change the least."""
     view, ask = variants.view, variant.request.ask
-    parts = [part for group in ask.groups for part in split_parts(view, group)]
+    parts = [part for group in ask.groups for part in split_parts(view, group, ask.split)]
     hosts = variants.hosts(variant)
     _leave_root_traits(view, ask, hosts)
     offered: dict[tuple[tuple[tuple[str, str], int], ...], float] = {}
@@ -73,10 +75,13 @@ def vary_amounts(variants: Variants, variant: Variant) -> Iterator[Variant]:
 # -- over all hosts -----------------------------------------------------------------------------
 
 
-def split_parts(view: View, group: RequestGroup) -> Iterator[AmountPart]:
-    """What a group asks for, class by class."""
+def split_parts(view: View, group: RequestGroup, split: frozenset[str]) -> Iterator[AmountPart]:
+    """What a group asks for, class by class; those in ``split`` may come from several providers."""
     usable = np.ones(view.row_end, np.bool_)
-    if group.suffix == UNSUFFIXED and (view.nested_count or view.rows_with_trait(SHARES_VIA_AGGREGATE)):
+    spans = group.suffix == UNSUFFIXED and bool(
+        view.nested_count or view.rows_with_trait(SHARES_VIA_AGGREGATE)
+    )
+    if spans:
         # Traits that it requires may lie on any of its providers, and aggregates are those of the host.
         unfit = with_any_trait(view, group.forbidden)
         inside = in_all_aggregates(view, group.member_of)
@@ -89,7 +94,7 @@ def split_parts(view: View, group: RequestGroup) -> Iterator[AmountPart]:
     for name, amount in group.resources:
         class_id = view.classes.id_of(name)
         assert class_id is not None, "names were looked up before"
-        yield AmountPart(group.suffix, name, class_id, amount, usable)
+        yield AmountPart(group.suffix, name, class_id, amount, usable, spans and name in split)
 
 
 def _leave_root_traits(view: View, ask: CandidatesRequest, hosts: Mask) -> None:
@@ -141,6 +146,9 @@ def _best_free(view: View, part: AmountPart, share: int) -> tuple[NDArray[np.int
     rows, free = rows[chosen], free[chosen]
     best = np.zeros(view.row_end, np.int64)
     fits = np.zeros(view.row_end, np.bool_)
+    if part.splits:
+        best += np.bincount(view.root_rows[rows], free, view.row_end).astype(np.int64)
+        return best, best >= part.asked * share
     if view.nested_count:
         np.maximum.at(best, view.root_rows[rows], free)
     else:
@@ -185,6 +193,13 @@ class _Given:
 
     def amount(self, part: AmountPart, share: int) -> int:
         """The nearest amount there is, from the tightest place for it; 0 if there is none."""
+        if part.splits:
+            rooms = (
+                self._room(record, inventory, part.class_id)
+                for row, record in self._providers.items()
+                if (inventory := record.inventories.get(part.class_id)) is not None and part.usable[row]
+            )
+            return min(part.asked, sum(max(0, room) for room in rooms) // share)
         choices = [
             (abs(amount - part.asked), amount, room, row)
             for row, record in self._providers.items()

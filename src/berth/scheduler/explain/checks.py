@@ -41,7 +41,7 @@ class HostChecker:
         self._request = request
         self._candidates = candidates
         self._parts: list[AmountPart] = [
-            part for group in request.ask.groups for part in split_parts(view, group)
+            part for group in request.ask.groups for part in split_parts(view, group, request.ask.split)
         ]
         asked = ((filter, filter.describe_request(view, request)) for filter in options.filters)
         self._filters = [
@@ -195,6 +195,9 @@ class HostChecker:
         ok = _fits(stock, part.asked)
         found = _describe_stock(stock, part.asked, where)
         in_all = sum(max(0, stock.free) for stock in stocks)
+        if part.splits and not ok and sum(map(most_for_one, stocks)) >= part.asked:
+            found = f"{in_all} free on {len(stocks)} providers together"
+            return Check(name, asked, found, True, in_all, sum(stock.capacity for stock in stocks), stock)
         if not ok and in_all > max(0, stock.free):
             found += f"; {in_all} on {len(stocks)} providers together"
         return Check(name, asked, found, ok, most_for_one(stock), stock.capacity, stock)
