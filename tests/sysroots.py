@@ -109,6 +109,11 @@ class Machine:
         folder = self.pci(address, "15b3:1017", "020000", node, driver="mlx5_core")
         self.interface(folder, name, speed, up=vfs > 0)
         self.write(f"{folder}/sriov_totalvfs", vfs_max)
+        self.split(address, node, vfs)
+
+    def split(self, address: str, node: int, vfs: int) -> None:
+        """Give a NIC that has none these VFs."""
+        folder = f"sys/devices/pci{address[:-5]}/{address}"
         self.write(f"{folder}/sriov_numvfs", vfs)
         for number in range(vfs):
             vf = f"{address[:-4]}{1 + number // 8 + 2 * int(address[-1]):02x}.{number % 8}"
@@ -297,6 +302,17 @@ def linux_2_6(root: Path) -> None:
     machine.write("sys/class/net/eth2/flags", "0x1003")
     machine.write("sys/class/net/eth2/speed", 10000)
     machine.link("sys/class/net/eth2/device", folder)
+
+
+def every_kind(root: Path) -> None:
+    """Two sockets with a PF of 8 VFs, a whole one, a GPU of two types of mediated devices and a whole one."""
+    machine = _two_sockets(root)
+    machine.pf("0000:3b:00.0", "ens1f0", 0, 8)
+    machine.pf("0000:af:00.0", "ens2f0", 1, 0, speed=-1)
+    gpu = machine.pci("0000:41:00.0", "10de:1eb8", "030200", 0, driver="nvidia")
+    machine.mdev_type(gpu, "nvidia-222", 3, ["83b8f4f2-509f-382f-3c1e-e6bfe0fa1001"])
+    machine.mdev_type(gpu, "nvidia-223", 2)
+    machine.pci("0000:c1:00.0", "10de:20b2", "030200", 1, driver="vfio-pci")
 
 
 def sriov_gpus(root: Path) -> None:

@@ -11,7 +11,7 @@ import errno
 import functools
 import os
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self, TypeVar
 from urllib.parse import urlsplit
@@ -32,6 +32,7 @@ from berth.cell.application import Cell, CellSettings, Edges
 from berth.cell.conductor import Deadlines
 from berth.cell.journal import NoObserver, make_cell_engine
 from berth.cell.placement import VERSION
+from berth.cell.protocol import Register, ReportedProvider
 from berth.client import Client
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Observer
@@ -369,24 +370,24 @@ class HostPart(CloudPart):
         self.kill()
 
     async def _run(self, process: Process) -> None:
-        cloud, host = self.cloud, self.host
-        rng = process.ids.rng
-        report = register(host, NAME)
-        driver = FaultyDriver(
-            host.name, self.state, cloud.behaviours, rng, lambda: report.providers, cloud.faults
-        )
-        client = cloud.connect_agent(self, process)
-        agent = HostAgent(
+        report = register(self.host, NAME)
+        await self.make_agent(process, report, lambda: report.providers).run()
+
+    def make_agent(
+        self, process: Process, report: Register, tree: Callable[[], Iterable[ReportedProvider]]
+    ) -> HostAgent:
+        """``tree``: the providers that the host has now."""
+        cloud, rng = self.cloud, process.ids.rng
+        return HostAgent(
             report,
-            driver,
+            FaultyDriver(self.host.name, self.state, cloud.behaviours, rng, tree, cloud.faults),
             self.state,
             self.credential(rng),
-            ConductorClient(client, cloud.join_token),
+            ConductorClient(cloud.connect_agent(self, process), cloud.join_token),
             rng,
             asyncio.Semaphore(1),
             Pace(),
         )
-        await agent.run()
 
 
 class SimCloud:
