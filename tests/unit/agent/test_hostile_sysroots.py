@@ -320,7 +320,7 @@ def test_a_process_ends_in_time_and_memory_on_a_tree_of_all_of_it(tmp_path: Path
     (tmp_path / "proc/cpuinfo").write_text("flags\t: " + " ".join(map(str, range(2_000_000))))
     (tmp_path / f"{NODE0}/cpulist").unlink()
     os.mkfifo(tmp_path / f"{NODE0}/cpulist")
-    (tmp_path / f"{NODE0}/meminfo").write_text("x" * (50 << 20))
+    (tmp_path / f"{NODE0}/meminfo").write_text("x" * (5 << 20))
     for number in range(500):
         machine.write(f"sys/devices/system/node/node{number + 10}/cpulist", "9" * 10_000)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

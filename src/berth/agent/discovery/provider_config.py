@@ -28,7 +28,7 @@ from berth.model.placement import is_custom_name
 
 THE_HOST: Final = "$COMPUTE_NODE"
 FILES_MAX: Final = 100
-BYTES_MAX: Final = 1 << 20
+BYTES_MAX: Final = 256 << 10
 ENTRIES_MAX: Final = 1_000
 """Of a list."""
 _SCHEMA: Final = "1.0"
