@@ -20,8 +20,9 @@ _IMAGE_POLICY: Final = "hw_cpu_thread_policy"
 
 
 def thread_policy_of(spec: Spec) -> str:
-    found = spec.flavor.extra_specs.get(_POLICY) or spec.image_properties.get(_IMAGE_POLICY)
-    return found or "prefer"
+    """The policy for siblings. A flavor that only prefers lets its image say more."""
+    of_flavor = spec.flavor.extra_specs.get(_POLICY, "prefer")
+    return spec.image_properties.get(_IMAGE_POLICY, "prefer") if of_flavor == "prefer" else of_flavor
 
 
 def choose_units(
