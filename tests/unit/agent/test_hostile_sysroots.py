@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from berth.agent.discovery import DiscoveredHost, DiscoverySettings, discover
+from berth.agent.discovery.pci import PciDevice
 from berth.agent.discovery.sysroot import (
     ENTRIES_MAX,
     LEFT_OUT_MAX,
@@ -388,3 +389,17 @@ def test_a_gpu_whose_types_cannot_be_read_is_not_given_whole(tmp_path: Path) -> 
     assert not any(provider.name.startswith("node-1-pci-0000:c1:00.0") for provider in host.providers)
     assert any("i915-GVTg_V5_8/available_instances" in path for path in reasons)
     assert any("VGPU" in provider.inventories for provider in host.providers)
+
+
+def test_a_vf_whose_pf_is_not_there_is_listed_and_not_given(tmp_path: Path) -> None:
+    two_pfs(tmp_path)
+    (tmp_path / PF_SHOWN).unlink()
+    host, reasons = find(tmp_path)
+    listed = [
+        device for devices in host.devices.values() for device in devices if isinstance(device, PciDevice)
+    ]
+    assert sum(device.pf == "0000:3b:00.0" for device in listed) == 8
+    assert len({device.address for device in listed}) == len(listed) == 17
+    assert not any("0000:3b" in provider.name for provider in host.providers)
+    path = "sys/bus/pci/devices/0000:3b:01.0"
+    assert reasons[path] == "it is a VF of 0000:3b:00.0, which is not among the devices"

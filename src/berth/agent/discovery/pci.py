@@ -75,15 +75,18 @@ def read_pci_devices(sysroot: Sysroot) -> dict[str, PciDevice]:
             claims.setdefault(vf, set()).add(device.address)
     vfs: dict[str, list[str]] = {}
     for vf in sorted(claims.keys() & found.keys()):
-        if len(claims[vf]) == 1:
-            vfs.setdefault(min(claims[vf]), []).append(vf)
+        pf = min(claims[vf])
+        if len(claims[vf]) == 1 and pf in found:
+            vfs.setdefault(pf, []).append(vf)
+        elif len(claims[vf]) == 1:
+            sysroot.leave_out(f"{FOLDER}/{vf}", f"it is a VF of {pf}, which is not among the devices")
         else:
             sysroot.leave_out(f"{FOLDER}/{vf}", f"it is a VF of {' and of '.join(sorted(claims[vf]))}")
     linked = {}
     for address, device in found.items():
         own = tuple(vfs.get(address, ()))
-        pf = min(claims[address]) if address in claims else None
-        linked[address] = msgspec.structs.replace(device, pf=pf, vfs=own)
+        own_pf = min(claims[address]) if address in claims else None
+        linked[address] = msgspec.structs.replace(device, pf=own_pf, vfs=own)
         if device.vfs_claimed > len(own):
             said = f"it says that it has {device.vfs_claimed} VFs, and {len(own)} were found"
             sysroot.leave_out(f"{FOLDER}/{address}", said)

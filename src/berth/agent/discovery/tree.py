@@ -135,6 +135,9 @@ class TreeBuilder:
         for device in found.pci.values():
             if device.pf is None:
                 self._add_device(device)
+            elif device.pf not in found.pci or device.address not in found.pci[device.pf].vfs:
+                # A VF without a PF that it belongs to: it is listed, and not given.
+                self.devices[self._find_parent(device)].append(device)
         return tuple(self._providers)
 
     def _check_settings(self) -> None:
