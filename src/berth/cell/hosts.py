@@ -396,14 +396,24 @@ class Heartbeats:
 
     async def _mark_overdue(self, started_ns: int) -> None:
         known = await self._engine.read(lambda view: list(view.records.all(Agent)))
-        now_ns = self._clock.monotonic_ns()
         for agent in known:
-            waited_s = (now_ns - self._heard_ns.get(agent.id, started_ns)) / 1e9
-            if not agent.is_down and waited_s > self._timeout_s:
-                await self._mark_down(agent)
+            if not agent.is_down and self._is_overdue(agent.id, started_ns):
+                await self._mark_down(agent, started_ns)
 
-    async def _mark_down(self, agent: Agent) -> None:
+    def _is_overdue(self, host: str, started_ns: int) -> bool:
+        waited_ns = self._clock.monotonic_ns() - self._heard_ns.get(host, started_ns)
+        return waited_ns / 1e9 > self._timeout_s
+
+    async def _mark_down(self, agent: Agent, started_ns: int) -> None:
         now_s = self._clock.now_ns() // 1_000_000_000
-        await self._enact(lambda view: saga_runs.mark_host(view, agent.id, True, now_s))
-        self._mailbox.give_up(agent.id, f"the host {agent.name} is down")
-        _log.warning("%s: down, no heartbeat within %g s", agent.name, self._timeout_s)
+
+        def propose(view: View) -> Enact | None:
+            # It may have been heard of while this waited for its turn.
+            is_overdue = self._is_overdue(agent.id, started_ns)
+            return saga_runs.mark_host(view, agent.id, True, now_s) if is_overdue else None
+
+        await self._enact(propose)
+        marked = self._engine.view.records.get(Agent, agent.id)
+        if marked is not None and marked.is_down:
+            self._mailbox.give_up(agent.id, f"the host {agent.name} is down")
+            _log.warning("%s: down, no heartbeat within %g s", agent.name, self._timeout_s)
