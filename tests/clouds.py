@@ -1,7 +1,10 @@
 """A whole cloud for tests: ``berth up`` with a small simulated fleet, in a process of its own."""
 
 import contextlib
+import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import time
@@ -49,6 +52,57 @@ class Cloud(ServerProcess):
         )
         assert done.returncode == 0, f"{script}\n{done.stdout}{done.stderr}"
         return done.stdout
+
+
+class MachineAgent:
+    """``berth agent --discover`` for a machine whose ``sys`` and ``proc`` ``tree`` writes, in the cell
+    of a cloud that logs from level info on."""
+
+    def __init__(self, cloud: Cloud, name: str, tree: Callable[[Path], None], *options: str) -> None:
+        self.name = name
+        self.root = cloud.directory / name
+        self.data = cloud.directory / f"{name}-data"
+        tree(self.root)
+        found = re.search(r"conductor (http://[0-9.:]+)", cloud.everything)
+        assert found is not None, cloud.everything
+        words = f"agent --discover --driver sim --conductor {found[1]} --data {self.data}"
+        words += f" --sysroot {self.root} --host-name {name} --disk-gb 1000 --build-seconds 0"
+        self._words = [str(PROGRAMS / "berth"), *words.split(), *options]
+        token = json.loads((cloud.data / "secrets.json").read_text())["agent"]
+        self._env = {**_environment(), "BERTH_AGENT_TOKEN": token}
+        self._log = cloud.data / "log" / f"{name}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self._log.open("a") as log:
+            self._process = subprocess.Popen(self._words, env=self._env, stderr=log)
+
+    def look_again(self) -> None:
+        """Have it look at its machine now."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGHUP)
+
+    def kill(self) -> None:
+        """Take its power away."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        assert self._end(signal.SIGTERM) == 0, self._log.read_text()
+
+    def _end(self, number: signal.Signals) -> int:
+        assert self._process is not None
+        self._process.send_signal(number)
+        process, self._process = self._process, None
+        return process.wait(60)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        self.start()
+        try:
+            yield
+        finally:
+            if self._process is not None:
+                self.stop()
 
 
 def _environment() -> dict[str, str]:

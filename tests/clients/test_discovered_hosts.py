@@ -3,42 +3,17 @@ and no more than there are."""
 
 import contextlib
 import json
-import os
-import re
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.clouds import Cloud, cloud_running, wait_for
+from tests.clouds import Cloud, MachineAgent, cloud_running, wait_for
 from tests.sysroots import two_pfs, whole_pf
 
 pytestmark = pytest.mark.clients
-
-
-@contextlib.contextmanager
-def agent_running(cloud: Cloud, name: str, tree: Callable[[Path], None]) -> Iterator[None]:
-    """The agent of a machine with these folders, in the cloud's cell."""
-    root = cloud.directory / name
-    tree(root)
-    found = re.search(r"conductor (http://[0-9.:]+)", cloud.everything)
-    assert found is not None, cloud.everything
-    words = f"agent --discover --driver sim --conductor {found[1]} --data {root}-data --sysroot {root}"
-    words += f" --host-name {name} --disk-gb 1000 --build-seconds 0"
-    env = {**os.environ, "BERTH_AGENT_TOKEN": json.loads((cloud.data / "secrets.json").read_text())["agent"]}
-    log = cloud.data / "log" / f"{name}.log"
-    with log.open("w") as said:
-        process = subprocess.Popen([sys.executable, "-m", "berth.cli", *words.split()], env=env, stderr=said)
-    try:
-        yield
-    finally:
-        process.terminate()
-        assert process.wait(60) == 0, log.read_text()
 
 
 class Region:
@@ -113,8 +88,8 @@ def test_every_vf_and_every_whole_pf_is_given_to_one_server(tmp_path: Path) -> N
     options = "--hosts 1 --cells 1 --build-seconds 0 --log-level info"
     with contextlib.ExitStack() as stack:
         cloud = stack.enter_context(cloud_running(tmp_path, *options.split()))
-        stack.enter_context(agent_running(cloud, "first", two_pfs))
-        stack.enter_context(agent_running(cloud, "second", whole_pf))
+        stack.enter_context(MachineAgent(cloud, "first", two_pfs).running())
+        stack.enter_context(MachineAgent(cloud, "second", whole_pf).running())
         region = Region(cloud)
         stack.callback(region.close)
         region.wait_for_host("first", {"SRIOV_NET_VF", "MEMORY_MB", "DISK_GB"})
