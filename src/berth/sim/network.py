@@ -12,7 +12,7 @@ What goes wrong is drawn from ``Weather``. On a fine day nothing does but small 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any, Final, Literal, NamedTuple, get_args
 from urllib.parse import unquote
 
@@ -31,6 +31,8 @@ MISHAPS: Final[tuple[Chance, ...]] = get_args(Chance)
 
 
 _DIED: Final = "connection reset: the server died"
+_UNREAD_MAX: Final = 16
+"""How many pieces of a stream are on their way before the sender has to wait."""
 _WINDOW_S: Final = 10.0
 _REQUESTS_MAX: Final = 1_000
 """How many requests one process may send in that time: whoever sends more does not wait for anything."""
@@ -156,11 +158,46 @@ class Network:
         longest_s = self.weather.delayed_s if delayed else self.weather.delay_s
         await asyncio.sleep(self._rng.uniform(0, longest_s))
 
-    async def _serve(self, client: Process, address: str, request: httpx.Request) -> httpx.Response:
+    def _choose(self, address: str) -> tuple[Process, Application]:
+        """One of those who serve an address."""
         alive = [entry for entry in self._listening.get(address, ()) if entry[0].is_alive]
         if not alive:
             raise httpx.ConnectError("connection refused")
-        process, application = self._rng.choice(alive)
+        return self._rng.choice(alive)
+
+    async def stream(
+        self, client: Process, address: str, request: httpx.Request
+    ) -> AsyncGenerator[MutableMapping[str, Any], None]:
+        """What is sent in answer to a request, piece by piece as it arrives, until its end. ReadError where
+        the connection is cut."""
+        source = client.name
+        self._count(source)
+        await self._travel(source, address, delayed=False)
+        process, application = self._choose(address)
+        sent: asyncio.Queue[MutableMapping[str, Any]] = asyncio.Queue(_UNREAD_MAX)
+        gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        scope = _scope(request, source)
+        process.spawn(application(scope, _receive(request.content, gone, client.ended), sent.put))
+        try:
+            is_over = False
+            while not is_over:
+                arriving = asyncio.ensure_future(sent.get())
+                await asyncio.wait((arriving, process.ended), return_when=asyncio.FIRST_COMPLETED)
+                is_cut = self._rng.random() < self.weather.mishaps
+                if is_cut or not arriving.done():
+                    arriving.cancel()
+                    self._world.trace.note(source, f"{request.method} {request.url.path}: cut")
+                    raise httpx.ReadError("connection reset")
+                await self._travel(address, source, delayed=False)
+                message = arriving.result()
+                is_over = message["type"] == "http.response.body" and not message.get("more_body", False)
+                yield message
+        finally:
+            if not gone.done():
+                gone.set_result(None)
+
+    async def _serve(self, client: Process, address: str, request: httpx.Request) -> httpx.Response:
+        process, application = self._choose(address)
         self._tell(client, process, request, "before")
         answer = _SentAnswer()
         gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
