@@ -19,6 +19,7 @@ from berth.sim.linear import Linear
 from berth.sim.nemesis import REGION_FAULTS
 from berth.sim.rest import ask_until_served
 from berth.sim.simulation import Act, Simulation
+from berth.sim.watcher import check_events, watch_events
 from berth.sim.world import Process
 
 WORKERS: Final = 3
@@ -64,6 +65,7 @@ class ClaimsProfile:
         for uuid, (policy, limit, members) in GROUPS.items():
             group = {"uuid": uuid, "name": policy, "policy": policy, "max_per_domain": limit}
             await users.must("POST", _GROUPS, {"group": {**group, "members": members}})
+        watch_events(simulation)
 
     def choices(self) -> list[tuple[float, str, Act]]:
         faults = [(weight / 8, name, act) for weight, name, act in REGION_FAULTS]
@@ -78,6 +80,7 @@ class ClaimsProfile:
             consumer = f"eeeeeeee-0000-4000-8000-{number:012x}"
             body = make_claim({}, None, PROJECTS[0])
             await ask_until_served(simulation, "PUT", f"/allocations/{consumer}", body)
+        await check_events(simulation)
 
 
 def watch(simulation: Simulation, *, judges_content: bool = True) -> Linear:

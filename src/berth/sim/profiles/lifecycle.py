@@ -23,6 +23,7 @@ from berth.sim.rest import (
     come_to_rest,
 )
 from berth.sim.simulation import Act, Simulation
+from berth.sim.watcher import check_events, watch_events
 
 COMPUTE: Final = "/compute/v2.1"
 SERVERS_MAX: Final = 60
@@ -65,6 +66,7 @@ class LifecycleProfile:
             groups.append(made["server_group"]["id"])
         simulation.facts["groups"] = groups
         simulation.ledger.judges.append(lambda index, events: _judge_quota(simulation, index))
+        watch_events(simulation)
 
     def choices(self) -> list[tuple[float, str, Act]]:
         own: list[tuple[float, str, Act]] = [
@@ -84,6 +86,7 @@ class LifecycleProfile:
         await check_holdings(simulation)
         await check_views(simulation)
         await check_deletion(simulation)
+        await check_events(simulation)
 
 
 def make_fleet(count: int, *, every: int = 3, times: int = 1) -> list[SimHost]:
