@@ -188,12 +188,12 @@ async def freeze_worker(simulation: Simulation, rng: random.Random) -> None:
 
 
 async def trouble_drivers(simulation: Simulation, rng: random.Random) -> None:
-    """Commands of one kind, or on one host, fail, hang or take long."""
+    """The next commands, all of them, of one kind, or on some hosts, fail, hang or take long."""
     outcome: Any = rng.choice(("fail", "hang", "late"))
-    verb: Any = rng.choice((None, *get_args(Verb)))
-    host = rng.choice((None, *simulation.cloud.hosts)) if verb is not None else "*1"
+    verb: Any = rng.choice((None, None, *get_args(Verb)))
+    hosts = rng.choice((None, f"*{rng.randrange(10)}")) if verb is None else None
     rule = Rule(
-        outcome=outcome, verb=verb, host=host, seconds=rng.choice((5, 60, 700)), times=rng.randint(1, 5)
+        outcome=outcome, verb=verb, host=hosts, seconds=rng.choice((5, 60, 700)), times=rng.randint(1, 5)
     )
     simulation.cloud.behaviours.replace(SimBehaviour(rules=(rule,)))
     await asyncio.sleep(rng.uniform(10, 120))
