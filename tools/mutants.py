@@ -610,6 +610,23 @@ places = [place.id for place in (run.dest,) if place is not None]
         instead="down = after.is_silent or after.is_forced_down or status.down",
         why="a host that is up again gets no servers",
     ),
+    # -- event stream ---------------------------------------------------------------------------
+    Mutant(
+        name="stream resumes too late",
+        file="api/native/events.py",
+        text="current if after is None else _reached(after, current), current)",
+        instead="current if after is None else _reached(min(after + 1, current), current), current)",
+        why="a client that reconnects is not told of one index",
+        profile="claims",
+    ),
+    Mutant(
+        name="event told twice",
+        file="api/native/events.py",
+        text="missing = self._at - index",
+        instead="missing = self._at - index + (self._at > index)",
+        why="a client is told of the index again that it has",
+        profile="claims",
+    ),
     # -- clusters -------------------------------------------------------------------------------
     Mutant(
         name="node dropped with its server there",
