@@ -21,7 +21,7 @@ import msgspec
 from berth.agent.conductor import ConductorClient
 from berth.agent.credentials import Credential
 from berth.agent.drivers.behaviour import Behaviours, SimBehaviour
-from berth.agent.drivers.sim import NAME, Disk, UnitsOnDisk
+from berth.agent.drivers.sim import NAME
 from berth.agent.fleet import SimHost, register, simulated_fleet
 from berth.agent.host import HostAgent, Pace
 from berth.agent.state import AgentState, Files, StoredState, read_state, state_path
@@ -104,6 +104,10 @@ class MemoryFiles(Files):
     def replace(self, path: Path, content: bytes) -> None:
         if self.is_full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        self.write(path, content)
+
+    def write(self, path: Path, content: bytes) -> None:
+        """Write also where there is no room for others."""
         self._content[path] = content
 
 
@@ -335,7 +339,6 @@ class HostPart(CloudPart):
         self.host = host
         self.files = MemoryFiles()
         self.state = AgentState(state_path(_FOLDER, host.name), self.files)
-        self._survived: tuple[Disk, UnitsOnDisk] | None = None
 
     def stored(self) -> StoredState:
         """What is on the disk."""
@@ -350,13 +353,6 @@ class HostPart(CloudPart):
     def start(self) -> None:
         # What was not written to the disk is lost.
         self.state = AgentState(state_path(_FOLDER, self.host.name), self.files)
-        if self._survived is not None:
-            disk, units = self._survived
-            self.state.disk.clear()
-            self.state.disk.update(disk)
-            self.state.units.clear()
-            self.state.units.update(units)
-            self._survived = None
         super().start()
 
     def credential(self, rng: random.Random) -> Credential:
@@ -365,8 +361,10 @@ class HostPart(CloudPart):
         return Credential(_FOLDER, host.name, host.id, self.files, lambda: f"{rng.getrandbits(256):064x}")
 
     def kill_agent(self) -> None:
-        """The agent dies. What its hypervisor has done stays, though the agent has not written it down."""
-        self._survived = dict(self.state.disk), dict(self.state.units)
+        """The agent dies. What its hypervisor has done is on the disk, though the agent has not written down
+        that it was told to."""
+        done = msgspec.structs.replace(self.stored(), servers=self.state.disk, units=self.state.units)
+        self.files.write(state_path(_FOLDER, self.host.name), msgspec.json.encode(done))
         self.kill()
 
     async def _run(self, process: Process) -> None:
