@@ -11,7 +11,7 @@ import errno
 import functools
 import os
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self, TypeVar
 from urllib.parse import urlsplit
@@ -343,12 +343,6 @@ class HostPart(CloudPart):
     def stored(self) -> StoredState:
         """What is on the disk."""
         return read_state(state_path(_FOLDER, self.host.name), self.files)
-
-    def servers(self) -> Collection[str]:
-        """The servers that its hypervisor has, whether its agent has written that down or not."""
-        if self._survived is not None:
-            return self._survived[0].keys()
-        return self.state.disk.keys() if self.is_alive else self.stored().servers.keys()
 
     def start(self) -> None:
         # What was not written to the disk is lost.

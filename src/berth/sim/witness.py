@@ -83,7 +83,7 @@ class Witness:
             case Instance(), Instance():
                 for left in {one.host for one in before.evacuated} - {one.host for one in after.evacuated}:
                     host = self._names[left]
-                    if left not in after.hosts and after.id in self._cloud.hosts[host].servers():
+                    if left not in after.hosts and after.id in self._read_disk(host).servers:
                         self._fail(f"{after.id} is released on {host}, and is still on its disk")
 
     # -- the region -----------------------------------------------------------------------------
