@@ -15,7 +15,8 @@ import difflib
 import ipaddress
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from json import JSONDecoder
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
 
@@ -601,9 +602,28 @@ def _variables(table: Sequence[Setting], environ: Mapping[str, str]) -> Iterable
         yield by_variable[variable], environ[variable]
 
 
+def _split_list(text: str) -> Iterator[str]:
+    """The items of a list, which have commas between them. Those in a JSON object are its own."""
+    while text := text.lstrip():
+        size = _measure_object(text)
+        rest, _, following = text[size:].partition(",")
+        yield text[:size] + rest
+        text = following
+
+
+def _measure_object(text: str) -> int:
+    """The length of the JSON object that a text begins with; of all of it, if it only looks like one."""
+    if not text.startswith("{"):
+        return 0
+    try:
+        return JSONDecoder().raw_decode(text)[1]
+    except (ValueError, RecursionError):
+        return len(text)
+
+
 def _from_text(setting: Setting, text: str, origin: str) -> Any:
     if setting.kind is tuple:
-        return tuple(item.strip() for item in text.split(",") if item.strip())
+        return tuple(item for item in map(str.strip, _split_list(text)) if item)
     if setting.kind is bool:
         if text.lower() in _TRUE | _FALSE:
             return text.lower() in _TRUE

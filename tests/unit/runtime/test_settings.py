@@ -75,6 +75,21 @@ def test_texts_become_lists_and_truth_values() -> None:
     assert settings.keystone_insecure is True
 
 
+@pytest.mark.parametrize("between", [",", ", "])
+def test_commas_in_a_json_object_do_not_end_it(between: str) -> None:
+    aliases = (
+        '{"name": "gpu", "vendor_id": "10de", "product_id": "20b2"}',
+        '{"name": "vf", "resource_class": "SRIOV_NET_VF", "traits": "CUSTOM_A,CUSTOM_}"}',
+    )
+    assert resolve(None, {"BERTH_PCI_ALIASES": between.join(aliases)}).settings.pci_aliases == aliases
+    assert resolve(None, None, {"pci_aliases": between.join(aliases)}).settings.pci_aliases == aliases
+
+
+def test_what_begins_like_a_json_object_and_is_none_is_kept_whole() -> None:
+    for text in ('{"name": "gpu", "vendor_id": 7', '{"name": "gpu", "x": 1} y'):
+        assert resolve(None, {"BERTH_PCI_ALIASES": text}).settings.pci_aliases == (text,)
+
+
 @pytest.mark.parametrize(
     ("listen", "host", "port"), [("10.0.0.1:80", "10.0.0.1", 80), ("[::1]:8778", "::1", 8778)]
 )
