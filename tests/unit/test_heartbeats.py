@@ -1,16 +1,20 @@
-"""A host is down when no heartbeat has come within the timeout, and for no other reason."""
+"""A host is down when no heartbeat has come within the timeout, and for no other reason. One that comes back
+is up when no leftover is on it."""
 
 from collections.abc import Callable
 from typing import Any, cast
 
+import msgspec
 import pytest
 
-from berth.cell.hosts import Heartbeats
+from berth.cell.hosts import Heartbeats, HostRegistry
 from berth.cell.mailbox import Mailbox
+from berth.cell.protocol import Poll
 from berth.engine import Engine
 from berth.model.commands import Enact
 from berth.model.events import RecordChanged
-from berth.model.saga_runs import Agent
+from berth.model.saga_runs import Agent, Instance
+from berth.runtime.ids import Ids
 from berth.view import View
 from tests.clocks import FakeClock
 from tests.worlds import ViewEngine
@@ -44,3 +48,34 @@ async def test_a_host_that_is_heard_of_while_its_mark_waits_to_be_written_is_not
     agent = view.records.get(Agent, HOST.id)
     assert agent is not None
     assert agent.is_down is not is_heard_late
+
+
+class LateEngine(ViewEngine):
+    """Before it decides, the last run of a server ends: the server should not be on the host any more."""
+
+    async def submit(self, proposal: Any, origin: Any, answer: Any, size: int = 0) -> Any:
+        instance = self.view.records.get(Instance, "server-1")
+        assert instance is not None
+        gone = msgspec.structs.replace(instance, hosts=(), left_on=(HOST.id,), nowhere_since_s=1)
+        self.view.apply(RecordChanged(instance, gone))
+        return await super().submit(proposal, origin, answer, size)
+
+    async def read_recent(self, answer: Callable[[View], Any]) -> Any:
+        return await self.read(answer)
+
+
+async def test_a_host_on_which_a_leftover_appears_meanwhile_is_not_up() -> None:
+    clock, view = FakeClock(), View()
+    view.apply(RecordChanged(None, msgspec.structs.replace(HOST, is_down=True)))
+    view.apply(RecordChanged(None, Instance(id="server-1", hosts=(HOST.id,), last=1)))
+    engine = LateEngine(view, clock)
+    registry = HostRegistry(
+        cast(Engine, engine), cast(Any, None), Mailbox(), clock, Ids(seed=1), TIMEOUT_S, lambda: 0
+    )
+    await registry.poll(Poll(host=HOST.id, servers=("server-1",)), 3)
+    agent, instance = view.records.get(Agent, HOST.id), view.records.get(Instance, "server-1")
+    assert agent is not None
+    assert instance is not None
+    assert (agent.is_down, instance.left_on) == (True, (HOST.id,))
+    answer = await registry.poll(Poll(host=HOST.id, servers=("server-1",)), 3)
+    assert [left.server for left in answer.leftovers] == ["server-1"]

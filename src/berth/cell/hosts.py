@@ -87,15 +87,19 @@ def _read_known(view: View, host: str, servers: tuple[str, ...], busy: tuple[str
     agent = view.records.get(Agent, host)
     if agent is None:
         return None
+    leftovers = _find_leftovers(view, host, servers)
+    was_evacuated = bool(view.records.find(Instance, "evacuated", host))
+    has_abandoned = bool(assignments.find_abandoned(view, host, servers, busy))
+    return _Known(leftovers, agent.is_down, was_evacuated, bool(agent.complaints), has_abandoned)
+
+
+def _find_leftovers(view: View, host: str, servers: tuple[str, ...]) -> tuple[Leftover, ...]:
     expected = saga_runs.expected_servers(view, host)
-    leftovers = tuple(
+    return tuple(
         Leftover(server=id, fence=(saga_runs.last_number(view, id), _LAST))
         for id in servers
         if id not in expected
     )
-    was_evacuated = bool(view.records.find(Instance, "evacuated", host))
-    has_abandoned = bool(assignments.find_abandoned(view, host, servers, busy))
-    return _Known(leftovers, agent.is_down, was_evacuated, bool(agent.complaints), has_abandoned)
 
 
 class HostRegistry:
@@ -339,6 +343,9 @@ class HostRegistry:
         if known.is_down or known.has_abandoned:
 
             def propose(view: View) -> Enact | None:
+                # A server may have become a leftover while this waited for its turn.
+                if _find_leftovers(view, host, servers):
+                    return None
                 freed = assignments.free_abandoned(view, host, servers, busy)
                 marked = saga_runs.mark_host(view, host, False, now_ns // 1_000_000_000, freed)
                 return marked or (Enact(freed) if freed else None)
