@@ -1,16 +1,18 @@
-"""Hosts whose agents discover what their machines have: as many servers fit as there are devices, and a NIC
-that is split while a server has it whole is split for others when that server is gone."""
+"""Hosts whose agents discover what their machines have: servers can use all of it, as many fit as there are
+devices, and a NIC that is split while a server has it whole is split for others when that server is gone."""
 
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import pytest
 
 from berth.agent.discovery import Discovery, DiscoverySettings
 from berth.agent.drivers.sim import NAME
-from berth.agent.fleet import SimHost, provider_id
+from berth.agent.fleet import SimHost
 from berth.agent.machine import Machine
 from berth.api.kernel.rejections import berth_problem
 from berth.cell.protocol import Register
@@ -21,7 +23,7 @@ from berth.sim.cloud import HostPart, SimCloud
 from berth.sim.rest import find_wrong_disks, find_wrong_units
 from berth.sim.world import Process
 from tests import sysroots
-from tests.lifecycle.stories import beginning, done, new_server
+from tests.lifecycle.stories import beginning, done, host_dies, new_server
 from tests.lifecycle.test_devices import QUICK, assigned, created, host_of, settled, units_of
 from tests.lifecycle.test_hosts import Operator
 
@@ -42,10 +44,11 @@ WITH_PF: Final = make_flavor("pf", WHOLE_CLASS)
 class DiscoveredHost(HostPart):
     """A host with an agent that reads its machine from a folder."""
 
-    def __init__(self, cloud: SimCloud, host: SimHost, root: Path) -> None:
+    def __init__(self, cloud: SimCloud, host: SimHost, root: Path, **more: Any) -> None:
         super().__init__(cloud, host)
         self.root = root
-        self.machine = Machine(Discovery(DiscoverySettings(sysroot=str(root), host_name=host.name)))
+        settings = DiscoverySettings(sysroot=str(root), host_name=host.name, disk_gb=1000, **more)
+        self.machine = Machine(Discovery(settings))
 
     async def _run(self, process: Process) -> None:
         machine = self.machine
@@ -57,16 +60,20 @@ class DiscoveredHost(HostPart):
 
 
 @contextlib.asynccontextmanager
-async def discovered(folder: Path, **trees: Callable[[Path], None]) -> AsyncIterator[SimCloud]:
+async def discovered(
+    folder: Path, trees: Mapping[str, Callable[[Path], None]], **settings: Any
+) -> AsyncIterator[SimCloud]:
     """A cloud of machines, each by its name and what writes its folder."""
     cloud = SimCloud(seed=7, fleet=[SimHost(name=name) for name in trees], behaviour=QUICK)
     for name, write in trees.items():
         write(folder / name)
-        cloud.hosts[name] = DiscoveredHost(cloud, cloud.hosts[name].host, folder / name)
+        cloud.hosts[name] = DiscoveredHost(cloud, cloud.hosts[name].host, folder / name, **settings)
     async with cloud.running():
         # A host is up before all that it reported is written.
-        for name in trees:
-            await Operator(cloud).until_written(provider_id(f"{name}-pci-{WHOLE_PF}"))
+        for part in cloud.hosts.values():
+            assert isinstance(part, DiscoveredHost)
+            filled = [provider.id for provider in part.machine.providers if provider.inventories]
+            await Operator(cloud).until_written(filled[-1])
         yield cloud
 
 
@@ -90,7 +97,8 @@ async def has_complaint(cloud: SimCloud, *words: str) -> None:
 
 async def test_a_whole_nic_is_split_while_a_server_has_it(tmp_path: Path) -> None:
     """The first host has two NICs of 8 VFs, the second one of 8 VFs and a whole one."""
-    async with discovered(tmp_path, first=sysroots.two_pfs, second=sysroots.whole_pf) as cloud:
+    trees = {"first": sysroots.two_pfs, "second": sysroots.whole_pf}
+    async with discovered(tmp_path, trees) as cloud:
         servers = [await created(cloud, WITH_VF) for _ in range(24)]
         whole = await created(cloud, WITH_PF)
         assert Counter(map(host_of, servers)) == {"first": 16, "second": 8}
@@ -135,5 +143,41 @@ async def test_a_whole_nic_is_split_while_a_server_has_it(tmp_path: Path) -> Non
         assert "SRIOV_NET_VF" in await refused(cloud, WITH_VF)
         await settled(cloud)
         for server in (*servers, *more):
+            await done(cloud, "delete", server)
+        await settled(cloud)
+
+
+DEDICATED: Final = {"arm64": "1-2", "hole_in_cpus": "1,5,9,13", "power9": "4-6,16-19", "s390x": "1"}
+"""Which cpus are dedicated, where it is not 1 and 3."""
+
+
+@pytest.mark.parametrize("tree", sysroots.TREES)
+async def test_servers_use_all_that_is_discovered(tmp_path: Path, tree: str) -> None:
+    """A server for each class of each kind of machine, through every move."""
+    names = ("one", "two", "three")
+    cpus = DEDICATED.get(tree, "1,3")
+    async with discovered(tmp_path, dict.fromkeys(names, sysroots.TREES[tree]), dedicated_cpus=cpus) as cloud:
+        part = cloud.hosts["one"]
+        assert isinstance(part, DiscoveredHost)
+        inventories = [provider.inventories for provider in part.machine.providers]
+        kinds = sorted({kind for one in inventories for kind in one} - {"DISK_GB", "MEMORY_MB"})
+        servers = [await created(cloud, make_flavor(kind, kind)) for kind in kinds]
+        for kind, server in zip(kinds, servers, strict=True):
+            assert any(kind in dict(amounts) for _, amounts in server.held), kind
+        await settled(cloud)
+        moves = ("migrate", "revert", "migrate", "confirm", "shelve_away", "unshelve", "live_migrate")
+        for move in moves:
+            for server in servers:
+                await done(cloud, move, server)
+            await settled(cloud)
+        place = await host_dies(cloud, servers[0])
+        for server in servers:
+            found = await cloud.server(server.id)
+            if host_of(found) == place.name:
+                await done(cloud, "evacuate", server)
+        cloud.hosts[place.name].start()
+        await cloud.until(lambda view: not len(view.down))
+        await settled(cloud)
+        for server in servers:
             await done(cloud, "delete", server)
         await settled(cloud)
