@@ -28,6 +28,7 @@ class Measurement(msgspec.Struct, frozen=True):
     failures: dict[int, int] = {}
     latency_ms: float | None = None
     latency_p99_ms: float | None = None
+    latency_max_ms: float | None = None
     throughput_per_s: float | None = None
     cpu_ms: float | None = None
     """Of the server's processes, for each operation that succeeded."""
@@ -141,6 +142,7 @@ async def measure_operations(
         operations=count,
         failures=failures,
         latency_ms=statistics.median(seen.latencies_ns) / 1e6,
+        latency_max_ms=max(seen.latencies_ns) / 1e6,
         latency_p99_ms=sorted(seen.latencies_ns)[int(count * 0.99)] / 1e6,
         throughput_per_s=count / seen.seconds,
         cpu_ms=cpu_s / count * 1000,

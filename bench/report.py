@@ -23,6 +23,7 @@ COMPARISON: Final = FOLDER / "results.json"
 EMBEDDED: Final = FOLDER / "embedded.json"
 GROWTH: Final = FOLDER / "growth.json"
 SCHEDULING: Final = FOLDER / "scheduling.json"
+DEVICES: Final = FOLDER / "devices.json"
 PAGE: Final = FOLDER / "results.md"
 README: Final = Path(__file__).parent.parent / "README.md"
 BEGIN: Final = "<!-- bench: begin. Written by bench/report.py, as is all up to the end. -->"
@@ -130,6 +131,7 @@ def _throughput(side: Measurement) -> str:
 FIGURES: Final[Sequence[tuple[str, Callable[[Measurement], str]]]] = (
     ("median ms", _latency),
     ("p99 ms", lambda side: _number(side.latency_p99_ms)),
+    ("longest ms", lambda side: _number(side.latency_max_ms)),
     ("per second", _throughput),
     ("server CPU ms", lambda side: _number(side.cpu_ms)),
     ("database CPU ms", lambda side: _number(side.database_cpu_ms)),
@@ -212,9 +214,7 @@ LEGEND: Final = (
 )
 
 
-def page(
-    results: Results, growth: Results | None, scheduling: Results | None, embedded: Results | None
-) -> str:
+def page(results: Results, embedded: Results | None) -> str:
     parts = [
         "# Berth beside OpenStack Placement",
         "",
@@ -232,7 +232,12 @@ def page(
     ]
     if embedded is not None:
         parts += ["## Both on SQLite", "", *_about(embedded), "", tables(embedded), ""]
-    for title, grown in (("How cost grows with the fleet", growth), ("The scheduler", scheduling)):
+    for title, path in (
+        ("How cost grows with the fleet", GROWTH),
+        ("The scheduler", SCHEDULING),
+        ("The scheduler, on hosts of 8 GPUs, 8 network cards and 2 NUMA cells", DEVICES),
+    ):
+        grown = _kept(path)
         if grown is not None:
             parts += [f"## {title}", "", *_about(grown), "", growth_table(grown), ""]
     return "\n".join(parts)
@@ -284,9 +289,9 @@ def write_pages() -> None:
     if results is None:
         # Nobody has run the whole yet: what there is stands for itself.
         if embedded is not None:
-            PAGE.write_text(page(embedded, _kept(GROWTH), _kept(SCHEDULING), None))
+            PAGE.write_text(page(embedded, None))
         return
-    PAGE.write_text(page(results, _kept(GROWTH), _kept(SCHEDULING), embedded))
+    PAGE.write_text(page(results, embedded))
     before, begin, rest = README.read_text().partition(BEGIN)
     _, end, after = rest.partition(END)
     assert begin, "the README has lost the mark where the table begins"

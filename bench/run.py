@@ -1,6 +1,7 @@
 """Measure Berth beside OpenStack Placement: same machine, same run, same data, same database server.
 
-    python -m bench.run [--only NAME] [--quick] [--embedded | --growth | --scheduling] [--threads N]
+    python -m bench.run [--only NAME] [--quick] [--threads N]
+                        [--embedded | --growth | --scheduling | --devices]
     python -m bench.run --against REVISION [--only NAME]: Berth beside an earlier Berth, three rounds in turn
 
 Every fleet is loaded once on each side and checked through the API. Every workload that writes starts from a
@@ -26,7 +27,7 @@ from bench.fleets import providers
 from bench.measurement import Measurement, check_fleet, measure
 from bench.operations import constant
 from bench.sides import PROCESSES, Berth, EarlierBerth, Side, UpstreamSide
-from bench.workload import CandidateQuery, Claims, Flat, Fleet, Request, Workload, all_workloads
+from bench.workload import CandidateQuery, Claims, Devices, Flat, Fleet, Request, Workload, all_workloads
 from tests.databases.packages import PackageMissing
 from tests.servers import HOST, ServerProcess, running
 
@@ -205,6 +206,7 @@ async def grow(server: ServerProcess, database_pid: int | None, hosts: int, seco
 async def by_size(
     name: str,
     measure_fleet: Callable[[ServerProcess, int | None, int, float], Awaitable[Measured]],
+    fleet_of: Callable[[int], Fleet],
     sizes: Sequence[int],
     seconds: float,
     scratch: Path,
@@ -215,7 +217,7 @@ async def by_size(
     with databases.mariadb() as mariadb:
         bench, side = Bench(scratch), Berth(mariadb, PROCESSES)
         for hosts in sizes:
-            database = await bench.fleet(side, Flat(hosts))
+            database = await bench.fleet(side, fleet_of(hosts))
             with running(side.server(database, bench.directory())) as server:
                 measured = await measure_fleet(server, mariadb.pid, hosts, seconds)
             for title, clients, result in measured:
@@ -235,6 +237,7 @@ def main() -> None:
     parser.add_argument("--embedded", action="store_true", help="only both on SQLite")
     parser.add_argument("--growth", action="store_true", help="only how cost grows, for Berth alone")
     parser.add_argument("--scheduling", action="store_true", help="only the scheduler, for Berth alone")
+    parser.add_argument("--devices", action="store_true", help="only requests for devices, for Berth alone")
     parser.add_argument("--against", metavar="REVISION", help="only Berth beside what it was at a revision")
     parser.add_argument("--threads", type=int, default=1, help="threads in each process of upstream")
     args = parser.parse_args()
@@ -257,9 +260,9 @@ def _run(args: argparse.Namespace, workloads: Sequence[Workload], scratch: Path)
         return
     # What is kept is a whole run.
     is_whole = args.only is None and not args.quick
-    chosen = [part for part in ("embedded", "growth", "scheduling") if getattr(args, part)]
+    chosen = [part for part in ("embedded", "growth", "scheduling", "devices") if getattr(args, part)]
     if not chosen:
-        chosen = ["embedded", "compared"] + (["growth", "scheduling"] if args.only is None else [])
+        chosen = ["embedded", "compared"] + (["growth", "scheduling", "devices"] if args.only is None else [])
     if "embedded" in chosen:
         embedded = uvloop.run(compare_embedded(workloads, args.threads, scratch))
         print(f"{report.tables(embedded)}\n")
@@ -271,12 +274,13 @@ def _run(args: argparse.Namespace, workloads: Sequence[Workload], scratch: Path)
         if is_whole:
             report.keep(results, report.COMPARISON)
     seconds = QUICK_S if args.quick else GROWTH_S
-    for part, measure_fleet, sizes, path in (
-        ("growth", grow, SIZES[:2] if args.quick else SIZES, report.GROWTH),
-        ("scheduling", scheduling.measure_all, SIZES[:2], report.SCHEDULING),
+    for part, measure_fleet, fleet_of, sizes, path in (
+        ("growth", grow, Flat, SIZES[:2] if args.quick else SIZES, report.GROWTH),
+        ("scheduling", scheduling.measure_all, Flat, SIZES[:2], report.SCHEDULING),
+        ("devices", scheduling.measure_devices, Devices, SIZES[:2], report.DEVICES),
     ):
         if part in chosen:
-            grown = uvloop.run(by_size(part, measure_fleet, sizes, seconds, scratch))
+            grown = uvloop.run(by_size(part, measure_fleet, fleet_of, sizes, seconds, scratch))
             print(f"\n{report.growth_table(grown)}")
             if is_whole:
                 report.keep(grown, path)

@@ -1,4 +1,5 @@
-"""Schedule and claim, for Berth alone: what a second of a scheduler is worth, at two sizes of the fleet.
+"""Schedule and claim, for Berth alone: what a second of a scheduler is worth, at two sizes of the fleet, and
+what it is worth where hosts have devices.
 
 Upstream has nothing to set against this in one server: its scheduler is a service of its own, which asks
 Placement and claims afterwards. Every member is claimed, durably, before it is answered.
@@ -114,3 +115,83 @@ async def measure_all(
     operation = constant(request_bytes("POST", "/berth/v1/schedule", many))
     measured = await measure_operations(server, database_pid, [operation], seconds)
     return [*found, (f"{MULTI_CREATE:,} members in one request", 1, measured)]
+
+
+# -- devices --------------------------------------------------------------------------------------
+
+NUMA_GUEST: Final[dict[str, object]] = {
+    "flavor": {
+        "vcpus": 16,
+        "ram": 131_072,
+        "disk": 100,
+        "extra_specs": {"hw:cpu_policy": "dedicated", "hw:numa_nodes": "2"},
+    },
+    **OWNER,
+}
+
+
+def beside_cells(cells: int, gpus: int) -> dict[str, object]:
+    """Guests of some NUMA cells, each with processors of its own and so many GPUs beside it, and a port of a
+    network card for every GPU."""
+    parts: dict[str, object] = {}
+    together = []
+    for cell in range(cells):
+        parts[f"_CELL{cell}"] = {
+            "resources": {"PCPU": 8, "MEMORY_MB": 65_536},
+            "required": ["HW_NUMA_ROOT"],
+        }
+        near = [f"_CELL{cell}"]
+        for gpu in range(gpus):
+            parts[f"_GPU{cell}_{gpu}"] = {"resources": {"PGPU": 1}}
+            parts[f"_NIC{cell}_{gpu}"] = {"resources": {"SRIOV_NET_VF": 1}}
+            near += [f"_GPU{cell}_{gpu}", f"_NIC{cell}_{gpu}"]
+        together.append(near)
+    return {"resources": {"DISK_GB": 100}, "parts": parts, "same_subtree": together, **OWNER}
+
+
+def placed_and_released(body: dict[str, object]) -> Operation:
+    """Schedule, claim and release, so that no run ends because a fleet is full."""
+    request = request_bytes("POST", "/berth/v1/schedule", json.dumps(body).encode())
+
+    async def cycle(connection: BenchConnection) -> int:
+        answer = await connection.ask(request)
+        if answer.status >= 300:
+            return answer.status
+        [placed] = json.loads(answer.body)["placements"]
+        path = f"/allocations/{placed['consumer_uuid']}"
+        return (await connection.ask(request_bytes("DELETE", path))).status
+
+    return cycle
+
+
+def refused(body: dict[str, object]) -> Operation:
+    """A request that no host can meet; that it is refused is its success."""
+    request = request_bytes("POST", "/berth/v1/schedule", json.dumps(body).encode())
+
+    async def ask(connection: BenchConnection) -> int:
+        status = (await connection.ask(request)).status
+        return 200 if status == 409 else status or 500
+
+    return ask
+
+
+async def measure_devices(
+    server: ServerProcess, database_pid: int | None, hosts: int, seconds: float
+) -> list[tuple[str, int, Measurement]]:
+    """Each request for devices on a fleet that has them."""
+    ways: Sequence[tuple[str, Operation]] = (
+        *(
+            (
+                f"GPUs with ports: {gpus} beside each of {cells} NUMA cells",
+                placed_and_released(beside_cells(cells, gpus)),
+            )
+            for cells, gpus in ((1, 1), (1, 2), (1, 4), (2, 4))
+        ),
+        ("2 NUMA cells with dedicated processors", placed_and_released(NUMA_GUEST)),
+        ("5 GPUs beside a cell of 4: refused", refused(beside_cells(1, 5))),
+        ("9 GPUs beside 3 cells of a host of 2: refused", refused(beside_cells(3, 3))),
+    )
+    return [
+        (title, 1, await measure_operations(server, database_pid, [operation], seconds))
+        for title, operation in ways
+    ]
