@@ -3,6 +3,7 @@ devices, and a NIC that is split while a server has it whole is split for others
 
 import asyncio
 import contextlib
+import shutil
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
@@ -12,20 +13,22 @@ import pytest
 
 from berth.agent.discovery import Discovery, DiscoverySettings
 from berth.agent.drivers.sim import NAME
-from berth.agent.fleet import SimHost
+from berth.agent.fleet import SimHost, provider_id
 from berth.agent.machine import Machine
 from berth.api.kernel.rejections import berth_problem
 from berth.cell.protocol import Register
 from berth.doctor.findings import examine
 from berth.model.rejections import NoFit
-from berth.model.servers import Flavor, Host
+from berth.model.servers import Flavor, Host, Server
+from berth.sagas import create
+from berth.sagas.conflicts import as_dict, held_now
 from berth.sim.cloud import HostPart, SimCloud
 from berth.sim.rest import find_wrong_disks, find_wrong_units
 from berth.sim.world import Process
 from tests import sysroots
 from tests.lifecycle.stories import beginning, done, host_dies, new_server
 from tests.lifecycle.test_devices import QUICK, assigned, created, host_of, settled, units_of
-from tests.lifecycle.test_hosts import Operator
+from tests.lifecycle.test_hosts import PATIENCE_S, Operator
 
 WHOLE_CLASS: Final = "CUSTOM_PCI_15B3_1017"
 WHOLE_PF: Final = "0000:af:00.0"
@@ -180,4 +183,117 @@ async def test_servers_use_all_that_is_discovered(tmp_path: Path, tree: str) -> 
         await settled(cloud)
         for server in servers:
             await done(cloud, "delete", server)
+        await settled(cloud)
+
+
+async def create_on(cloud: SimCloud, host: str, kind: str) -> Server:
+    """A server with one of a class."""
+    server, context = new_server(cloud, flavor=make_flavor(kind, kind)), cloud.context()
+    refusal = await cloud.begin(
+        lambda view, now_s: create.propose(view, now_s, context, (server,), 1, host=host)
+    )
+    assert refusal is None, refusal
+    found = await cloud.at_rest(server.id)
+    assert host_of(found) == host
+    return server
+
+
+async def held_by(cloud: SimCloud, server: Server) -> set[tuple[str, str]]:
+    """What a server holds: the names of providers, each with a class."""
+    held = await cloud.read(lambda view: as_dict(held_now(view, server.id)))
+    names = {one.id: one.name for part in cloud.hosts.values() for one in machine_of(part).providers}
+    return {(names[id], kind) for id, amounts in held.items() for kind in amounts}
+
+
+async def list_units(cloud: SimCloud, server: Server) -> list[str]:
+    return sorted(unit for one in (await assigned(cloud, server)).values() for unit in units_of(one))
+
+
+def machine_of(part: HostPart) -> Machine:
+    assert isinstance(part, DiscoveredHost)
+    return part.machine
+
+
+async def test_servers_follow_when_a_machine_says_which_cells_it_has(tmp_path: Path) -> None:
+    """NUMA is enabled: cpus, memory, pages and devices are in cells now."""
+    trees = dict.fromkeys(("one", "two"), sysroots.no_numa)
+    async with discovered(tmp_path, trees, dedicated_cpus="1,3") as cloud:
+        kinds = ("VCPU", "PCPU", "CUSTOM_MEMORY_PAGES_2M", "SRIOV_NET_VF", "PGPU")
+        servers = {kind: await create_on(cloud, "one", kind) for kind in kinds}
+        before = {kind: await list_units(cloud, servers[kind]) for kind in kinds}
+        root = sysroots.Machine(tmp_path / "one", "one")
+        root.cell(0, "0-1", 8, {2048: 256})
+        root.cell(1, "2-3", 8, {2048: 256})
+        for address in ("0000:03:00.0", *(f"0000:03:01.{number}" for number in range(4))):
+            root.write(f"sys/bus/pci/devices/{address}/numa_node", 1)
+        machine_of(cloud.hosts["one"]).look_soon()
+        await until_has(cloud, "one", "VCPU", False)
+        await settled(cloud)
+        for kind in kinds:
+            assert await list_units(cloud, servers[kind]) == before[kind]
+            held = await held_by(cloud, servers[kind])
+            assert {"one-numa0", "one-numa1"} & {name for name, _ in held}, held
+            assert ("one", "MEMORY_MB") not in held
+        for move in ("migrate", "revert"):
+            for server in servers.values():
+                await done(cloud, move, server)
+            await settled(cloud)
+        # It is disabled again.
+        shutil.rmtree(tmp_path / "one/sys/devices/system/node")
+        machine_of(cloud.hosts["one"]).look_soon()
+        await until_has(cloud, "one", "VCPU", True)
+        await settled(cloud)
+        for kind in kinds:
+            assert await list_units(cloud, servers[kind]) == before[kind]
+            assert ("one", "MEMORY_MB") in await held_by(cloud, servers[kind])
+        for move in ("live_migrate", "shelve_away", "unshelve", "delete"):
+            for server in servers.values():
+                await done(cloud, move, server)
+            await settled(cloud)
+
+
+async def until_has(cloud: SimCloud, provider: str, kind: str, has: bool) -> None:
+    """Wait until a provider has a class, or has none of it."""
+    async with asyncio.timeout(PATIENCE_S):
+        while (kind in await Operator(cloud).inventories(provider_id(provider))) is not has:
+            await asyncio.sleep(0.5)
+
+
+async def test_a_gpu_is_partitioned_while_a_server_has_it_whole(tmp_path: Path) -> None:
+    async with discovered(tmp_path, {"one": sysroots.every_kind}) as cloud:
+        server = await create_on(cloud, "one", "PGPU")
+        root = sysroots.Machine(tmp_path / "one", "one")
+        gpu = "sys/devices/pci0000:c1/0000:c1:00.0"
+        root.mdev_type(gpu, "nvidia-474", 7)
+        machine = machine_of(cloud.hosts["one"])
+        machine.look_soon()
+        await has_complaint(cloud, "PGPU", server.id)
+        vgpu = make_flavor("VGPU", "VGPU")
+        # The other GPU has 4 of one type and 2 of another.
+        others = [await created(cloud, vgpu) for _ in range(6)]
+        assert "VGPU" in await refused(cloud, vgpu)
+        await done(cloud, "delete", server)
+        await has_complaint(cloud)
+        others += [await created(cloud, vgpu) for _ in range(7)]
+        assert "VGPU" in await refused(cloud, vgpu)
+        await settled(cloud)
+
+
+async def test_a_device_that_is_gone_for_a_while_is_its_servers_when_it_is_back(tmp_path: Path) -> None:
+    async with discovered(tmp_path, {"one": sysroots.every_kind}) as cloud:
+        server = await create_on(cloud, "one", "PGPU")
+        link = tmp_path / "one" / "sys/bus/pci/devices/0000:c1:00.0"
+        target = link.readlink()
+        link.unlink()
+        machine_of(cloud.hosts["one"]).look_soon()
+        await has_complaint(cloud, "is gone from the host and in use by", server.id)
+        assert "PGPU" in await refused(cloud, make_flavor("PGPU", "PGPU"))
+        link.symlink_to(target)
+        machine_of(cloud.hosts["one"]).look_soon()
+        await has_complaint(cloud)
+        await settled(cloud)
+        (one,) = (await assigned(cloud, server)).values()
+        assert units_of(one) == {"0000:c1:00.0"}
+        await done(cloud, "delete", server)
+        await create_on(cloud, "one", "PGPU")
         await settled(cloud)
