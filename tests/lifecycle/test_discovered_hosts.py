@@ -297,3 +297,28 @@ async def test_a_device_that_is_gone_for_a_while_is_its_servers_when_it_is_back(
         await done(cloud, "delete", server)
         await create_on(cloud, "one", "PGPU")
         await settled(cloud)
+
+
+async def test_a_server_whose_vf_is_gone_is_named(tmp_path: Path) -> None:
+    """A NIC has fewer VFs than before, and more than are in use."""
+    async with discovered(tmp_path, {"one": sysroots.every_kind}) as cloud:
+        servers = [await create_on(cloud, "one", "SRIOV_NET_VF") for _ in range(6)]
+        gone = await list_units(cloud, servers[5])
+        for server in servers[:4]:
+            await done(cloud, "delete", server)
+        nic = tmp_path / "one" / "sys/devices/pci0000:3b/0000:3b:00.0"
+        (nic / "sriov_numvfs").write_text("5\n")
+        for number in range(5, 8):
+            link = nic / f"virtfn{number}"
+            (tmp_path / "one/sys/bus/pci/devices" / link.readlink().name).unlink()
+            link.unlink()
+        machine_of(cloud.hosts["one"]).look_soon()
+        await has_complaint(cloud, *gone, f"in use by {servers[5].id}")
+        # Of 5 that are there one is in use; the sixth counts until it is released.
+        more = [await create_on(cloud, "one", "SRIOV_NET_VF") for _ in range(3)]
+        assert "SRIOV_NET_VF" in await refused(cloud, WITH_VF)
+        await done(cloud, "delete", servers[5])
+        await has_complaint(cloud)
+        more.append(await create_on(cloud, "one", "SRIOV_NET_VF"))
+        assert len({unit for server in more for unit in await list_units(cloud, server)}) == 4
+        await settled(cloud)

@@ -320,6 +320,23 @@ def find_differences(view: View, report: Register) -> list[str]:
     return found
 
 
+def find_vanished(view: View, report: Register) -> list[str]:
+    """Units that servers have and their host does not report any more, in words. Where all of a class is
+    gone, the provider itself is complained of."""
+    reported = {provider.id: provider for provider in report.providers}
+    found = []
+    for one in view.records.find(Assignment, "host", report.host):
+        for id, kinds in one.units.items():
+            for kind, names in kinds.items():
+                provider = reported.get(id)
+                if provider is None or kind not in provider.units:
+                    continue
+                if gone := sorted(set(names) - set(provider.units[kind])):
+                    what = f"{provider.name}: {kind} {_list_some(gone)}"
+                    found.append(f"{what} is gone from the host and in use by {one.server}.")
+    return sorted(found)
+
+
 def _list_some(names: list[str]) -> str:
     more = len(names) - _SHOWN
     return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

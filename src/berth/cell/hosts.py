@@ -229,7 +229,9 @@ class HostRegistry:
         if version < WITH_CREDENTIALS:
             complaints = (*complaints, _OLD_AGENT)
         if version >= WITH_UNITS:
-            wrong = await self._engine.read(lambda view: assignments.find_differences(view, host))
+            wrong = await self._engine.read(
+                lambda view: assignments.find_vanished(view, host) + assignments.find_differences(view, host)
+            )
             complaints = (*complaints, *wrong)[:COMPLAINTS_MAX]
         await self._record_complaints(host, complaints, providers)
 
