@@ -404,8 +404,8 @@ both = plus((run.claim.held, dest.held))
     Mutant(
         name="heartbeat compared wrongly",
         file="cell/hosts.py",
-        text="if not agent.is_down and waited_s > self._timeout_s:",
-        instead="if not agent.is_down and waited_s > self._timeout_s / 4:",
+        text="return waited_ns / 1e9 > self._timeout_s",
+        instead="return waited_ns / 1e9 > self._timeout_s / 4",
         why="a host is down that was heard of within the timeout",
     ),
     Mutant(
@@ -420,9 +420,17 @@ both = plus((run.claim.held, dest.held))
     Mutant(
         name="down at start",
         file="cell/hosts.py",
-        text="self._heard_ns.get(agent.id, started_ns)",
-        instead="self._heard_ns.get(agent.id, 0)",
+        text="self._heard_ns.get(host, started_ns)",
+        instead="self._heard_ns.get(host, 0)",
         why="a conductor that starts gives hosts no time to be heard of",
+    ),
+    Mutant(
+        name="heard of too late",
+        file="cell/hosts.py",
+        text="return saga_runs.mark_host(view, agent.id, True, now_s) if is_overdue else None",
+        instead="return saga_runs.mark_host(view, agent.id, True, now_s)",
+        why="a host is down that was heard of while its mark waited to be written",
+        profile="operators",
     ),
     # -- leftovers ------------------------------------------------------------------------------
     Mutant(
