@@ -5,14 +5,14 @@ Each rule is a ladder of questions in the order a reader would ask them, each an
 below the last rung nothing can fail, and events are made. ``decide`` leaves the view as it was: its caller
 applies the events, and may decide again on another view if it lost a race.
 
-Records have no rules of their own, but for one: no unit is in two assignments. ``Enact`` changes any of them,
-each from what its author saw; the last functions here make such changes.
+Records have no rules of their own, but for two: no unit is in two assignments, and no port in two servers.
+``Enact`` changes any of them, each from what its author saw; the last functions here make such changes.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-from berth.ledger import allocations, assignments, groups, inventories, providers, quotas, vocabulary
+from berth.ledger import allocations, assignments, groups, inventories, ports, providers, quotas, vocabulary
 from berth.model import commands as c
 from berth.model.events import AnyRecord, Event, RecordChanged
 from berth.model.rejections import RecordMoved, Rejection
@@ -35,7 +35,7 @@ def _enact(view: View, command: c.Enact, now_s: int) -> Verdict:
     for record in command.reads:
         if current(record) != record:
             return RecordMoved(type(record).__name__, record.id)
-    refused = quotas.judge(view, command) or assignments.judge(view, command)
+    refused = quotas.judge(view, command) or assignments.judge(view, command) or ports.judge(view, command)
     if refused is not None:
         return refused
     events: list[Event] = []

@@ -218,6 +218,11 @@ class Server(Record, frozen=True, kw_only=True, tag="server", rename={"run": "wo
     updated_at_s: int = 0
     launched_at_s: int | None = None
 
+    @property
+    def ports(self) -> tuple[str, ...]:
+        """The ports that it has."""
+        return tuple([need.port for need in self.needs if need.port is not None])
+
 
 STATUS: Final[dict[str, str]] = {
     "building": "BUILD",

@@ -242,8 +242,7 @@ def start_run(
 
 def _make_spec(server: Server, flavor: Flavor) -> Spec:
     properties = read_properties(server.image_properties)
-    ports = tuple(need.port for need in server.needs if need.port is not None)
-    return Spec(server.name, server.project, server.user, flavor, server.image, properties, ports)
+    return Spec(server.name, server.project, server.user, flavor, server.image, properties, server.ports)
 
 
 def reassign_units(view: View, server: Server) -> RecordChanged | None:

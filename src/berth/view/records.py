@@ -32,6 +32,7 @@ _INDEXES: Final[dict[type[Any], dict[str, Callable[[Any], Iterable[str]]]]] = {
     Server: {
         "project": lambda server: (server.project,),
         "host": lambda server: (server.place.id,) if server.place is not None else (),
+        "port": lambda server: server.ports if server.needs else (),
     },
     Migration: {"server": lambda migration: (migration.server,)},
     Cluster: {

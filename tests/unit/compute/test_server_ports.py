@@ -1,18 +1,25 @@
 """``networks: [{port: ID}]``: what a port needs is read from the configured source, at create and before each
 move; without an answer nothing is claimed."""
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from berth.api.kernel.ports import PortSource, PortSourceError
 from berth.api.kernel.problem import Problem
-from berth.model.servers import Server
+from berth.ledger import decide
+from berth.model.commands import Enact
+from berth.model.events import RecordChanged
+from berth.model.rejections import PortInUse, Rejection
+from berth.model.servers import Need, Server
 from berth.runtime.settings import Settings, SettingsError, conflicts, resolve
+from berth.view import View
 from tests.keystone import PASSWORD
 from tests.keystone import running as running_keystone
 from tests.ports import Broken, FakePorts, serving
@@ -130,6 +137,64 @@ async def test_a_port_is_for_one_server(region: RegionWorld, ports: FakePorts) -
     ports.ports[OTHER]["device_id"] = uuid_of(77)
     assert (await region.compute("POST", "/servers", body(OTHER))).status == 409
     assert len(list(region.engine.view.records.all(Server))) == 1
+
+
+async def test_a_port_is_of_one_server_when_two_are_proposed_before_either_is_written(
+    region: RegionWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in two processes: the one that loses the race has its command judged again, not proposed again."""
+    submit, proposed, both = region.engine.submit, [], asyncio.Event()
+
+    async def submit_late(proposal: Any, *rest: Any) -> Any:
+        command = proposal(region.engine.view, 0)
+        proposed.append(command)
+        if len(proposed) == 2:
+            both.set()
+        await both.wait()
+        return await submit(command, *rest)
+
+    monkeypatch.setattr(region.engine, "submit", submit_late)
+    ask = region.compute("POST", "/servers", body(PORT)), region.compute("POST", "/servers", body(PORT))
+    answers = await asyncio.gather(*ask)
+    assert all(isinstance(command, Enact) for command in proposed)
+    assert sorted(answer.status for answer in answers) == [202, 409]
+    [refused] = (answer for answer in answers if answer.status == 409)
+    assert refused.json["conflictingRequest"]["message"] == f"Port {PORT} is in use by another server."
+    [server] = region.engine.view.records.all(Server)
+    assert [need.port for need in server.needs] == [PORT]
+
+
+def with_ports(id: str, *ports: str) -> Server:
+    needs = tuple(Need(f"port-{port}", {}, port=port) for port in ports)
+    return Server(id=id, name=id, project="p", user="u", flavor=SMALL, needs=(Need("other", {}), *needs))
+
+
+def test_no_change_gives_a_port_to_a_second_server() -> None:
+    view = View()
+
+    def carry_out(*changes: RecordChanged) -> Rejection | None:
+        verdict = decide(view, Enact(changes), 0)
+        if isinstance(verdict, Rejection):
+            return verdict
+        for event in verdict:
+            view.apply(event)
+        return None
+
+    first, second = with_ports("a", PORT), with_ports("b", PORT)
+    assert carry_out(RecordChanged(None, first), RecordChanged(None, second)) == PortInUse(PORT)
+    assert carry_out(RecordChanged(None, first)) is None
+    assert carry_out(RecordChanged(None, second)) == PortInUse(PORT)
+    other = with_ports("b", OTHER)
+    assert carry_out(RecordChanged(None, other)) is None
+    assert carry_out(RecordChanged(other, with_ports("b", OTHER, PORT))) == PortInUse(PORT)
+    # Servers that have had one port since an older release can be changed, and one of them deleted.
+    view.apply(RecordChanged(other, second))
+    renamed = msgspec.structs.replace(second, name="renamed")
+    assert carry_out(RecordChanged(second, renamed)) is None
+    assert carry_out(RecordChanged(first, None)) is None
+    assert carry_out(RecordChanged(None, first)) == PortInUse(PORT)
+    assert carry_out(RecordChanged(renamed, None)) is None
+    assert carry_out(RecordChanged(None, first)) is None
 
 
 async def test_a_port_that_is_not_there_or_of_another_project(region: RegionWorld, ports: FakePorts) -> None:

@@ -26,11 +26,10 @@ from berth.api.kernel.problem import Problem
 from berth.client import Answer, Client, ClientError, Token, keystone_token
 from berth.model.placement import AMOUNT_MAX
 from berth.model.rejections import PortGone, PortInUse, PortNotFound, PortUnusable, Rejection
-from berth.model.servers import NEED_GROUPS_MAX, Need, NeedGroup, Server
+from berth.model.servers import NEED_GROUPS_MAX, Need, NeedGroup
 from berth.runtime.backoff import Backoff
 from berth.runtime.secrets import refuse_others
 from berth.runtime.settings import PORT_FIELD, Settings
-from berth.view import View
 
 _log = logging.getLogger(__name__)
 
@@ -299,15 +298,3 @@ async def read_port_needs(
             return PortUnusable(id, port.vnic_type)
         needs.append(need)
     return tuple(needs)
-
-
-def find_used_port(view: View, project: str, needs: Iterable[Need]) -> PortInUse | None:
-    """The port that another server of the project has already, if there is one."""
-    wanted = {need.port for need in needs} - {None}
-    servers = view.records.find(Server, "project", project) if wanted else ()
-    view.steps.take(len(servers))
-    for server in servers:
-        for need in server.needs:
-            if need.port is not None and need.port in wanted:
-                return PortInUse(need.port)
-    return None

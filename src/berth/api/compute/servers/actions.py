@@ -146,8 +146,7 @@ async def _start(call: Call, begin: Begin, status: int = 202) -> Response:
 async def _start_move(call: Call, begin: Begin, status: int = 202) -> Response:
     """Start what looks for another place: what the ports of the server need is read again before."""
     server = await call.read(lambda view: find_unlocked(call, view, call.params[0]))
-    ports = [need.port for need in server.needs if need.port is not None]
-    needs = await read_port_needs(call.services.ports, ports, server.project, server.id)
+    needs = await read_port_needs(call.services.ports, server.ports, server.project, server.id)
     return await _start_and_answer(call, begin, lambda view: Response(status), call.accept(needs))
 
 

@@ -30,10 +30,11 @@ from berth.api.kernel.auth.rules import REQUESTED_DESTINATION
 from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
 from berth.api.kernel.needs import RULE, NeedBodies, make_needs, object_to_needs
-from berth.api.kernel.ports import find_used_port, name_port_need, read_port_needs
+from berth.api.kernel.ports import name_port_need, read_port_needs
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import why_no_place
 from berth.api.kernel.router import Route
+from berth.ledger.ports import find_used_port
 from berth.model.commands import Enact
 from berth.model.ids import ConsumerId, GroupId
 from berth.model.rejections import (
@@ -316,11 +317,10 @@ def _describe_server(
         or _find_unknown(call, view, "same_host", hints.same_host)
         or _find_unknown(call, view, "different_host", hints.different_host)
         or find_wrong(view, needs)
-        or find_used_port(view, call.project, needs)
     )
     if wrong is not None:
         return wrong
-    return Server(
+    server = Server(
         id="",
         name=asked.name,
         project=call.project,
@@ -335,6 +335,7 @@ def _describe_server(
         description=asked.description if isinstance(asked.description, str) else None,
         needs=needs,
     )
+    return find_used_port(view, server.ports) or server
 
 
 def _find_missing_host(view: View, named: str | None) -> HostUnknown | None:
