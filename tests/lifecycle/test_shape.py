@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
+import pytest
 
 from berth.agent.drivers.behaviour import Rule, SimBehaviour
 from berth.agent.fleet import SimInventory, SimProvider, provider_id
+from berth.cell import shape
 from berth.doctor.findings import examine
 from berth.model.ids import ConsumerId
 from berth.model.saga_runs import Assignment, assignment_id
@@ -234,3 +236,56 @@ async def test_a_server_whose_cpu_is_gone_keeps_the_old_shape() -> None:
         assert servers[1].id in complaint
         assert cpus_of(operator, servers[1].id) == {ID: ("2", "3")}
         assert "PCPU" in await operator.inventories(ID)
+
+
+def paged_cell(number: int, pages: int, **sizes: int) -> SimProvider:
+    cell = numa_cell(number, **sizes)
+    paged = {**cell.inventories, "CUSTOM_MEMORY_PAGES_2M": SimInventory(total=pages)}
+    return msgspec.structs.replace(cell, inventories=paged if pages else cell.inventories)
+
+
+async def test_servers_follow_when_two_cells_become_one() -> None:
+    """One of the classes was there before in the cell that is left, and another was not."""
+    flavor = Flavor(
+        id="paged",
+        name="paged",
+        vcpus=1,
+        memory_mb=512,
+        disk_gb=1,
+        extra_specs={"resources:CUSTOM_MEMORY_PAGES_2M": "2"},
+    )
+    async with running() as operator:
+        await operator.restart(numa_cell(0, vcpus=1), paged_cell(1, 8), inventories=DISK)
+        await until_gone(operator)
+        await operator.until_written(CELLS[1])
+        servers = [await create_here(operator, flavor=flavor) for _ in range(2)]
+        await operator.restart(paged_cell(0, 8, vcpus=17, memory_mb=131_072), inventories=DISK)
+        async with asyncio.timeout(PATIENCE_S):
+            while await operator.is_there(CELLS[1]):
+                await asyncio.sleep(0.5)
+        assert await operator.complaints() == []
+        for server in servers:
+            found = await held(operator, server)
+            assert found[CELLS[0]] == {"VCPU": 1, "MEMORY_MB": 512, "CUSTOM_MEMORY_PAGES_2M": 2}
+            await done(operator.cloud, "stop", server)
+        await check_at_rest(operator.cloud)
+
+
+async def test_a_host_is_told_what_to_do_though_its_report_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An error of ours left hosts up that never polled."""
+    async with running() as operator:
+        server = await create_here(operator)
+
+        def fail(before: object, now: object) -> None:
+            raise KeyError(ID)
+
+        monkeypatch.setattr(shape, "find_gone", fail)
+        await operator.restart(numa_cell(0), inventories=DISK)
+        await operator.until_complaints("because of an internal error")
+        await done(operator.cloud, "stop", server)
+        monkeypatch.undo()
+        await operator.until_complaints()
+        await until_gone(operator)
+        await check_at_rest(operator.cloud)

@@ -42,6 +42,7 @@ _CHECK_EVERY: Final = 10
 """After how many heartbeat timeouts the providers of all hosts have been checked once."""
 _TOO_LARGE: Final = "The report is too large for the cell's journal."
 _STILL_WRITING: Final = "Placement is slow: the report is still being written."
+_NOT_WRITTEN: Final = "The report was not written because of an internal error: see the conductor's log."
 _OLD_AGENT: Final = "The agent is of an older release and has no credential of its own: upgrade it."
 
 Enactment = Callable[[Callable[[View], Enact | Rejection | None]], Awaitable[object]]
@@ -184,8 +185,16 @@ class HostRegistry:
             _log.warning("%s: registration failed: %s", host.name, error)
 
     async def _register(self, host: Register, caller: AgentCaller) -> None:
-        if await self._record(host, caller):
+        if not await self._record(host, caller):
+            return
+        try:
             await self._write(host, caller.version)
+        except (PlacementUnavailable, ClaimRefused, ConductorReplaced, Unavailable, Overloaded):
+            raise
+        except Exception:
+            # A fault of ours must not keep the host from being told what to do.
+            _log.exception("%s: writing its report failed unexpectedly", host.name)
+            await self._record_complaints(host, (_NOT_WRITTEN,))
 
     async def _record(self, host: Register, caller: AgentCaller) -> bool:
         """Record a host and its credential in the journal, before anything of it is written to Placement.

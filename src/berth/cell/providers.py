@@ -315,12 +315,14 @@ class _Writing:
         if not gone:
             return True
         for _ in range(_ATTEMPTS):
-            move = shape.Move(gone, await self._find_fresh(now, gone))
+            homes = await self._find_homes(now, gone)
+            moved = {id: kinds & homes.keys() for id, kinds in gone.items() if kinds & homes.keys()}
+            move = shape.Move(moved, homes)
             holders = await self._find_holders(move)
             if not holders:
                 return True
             claims = self._place_again(move, holders, now)
-            if claims is None or not await self._place_fresh(move):
+            if claims is None or not await self._place_homes(move):
                 return False
             answer = await self._placement.ask(
                 "POST",
@@ -336,29 +338,38 @@ class _Writing:
             f"Placement write contention at /reshaper: gave up after {_ATTEMPTS} tries"
         )
 
-    async def _find_fresh(
+    async def _find_homes(
         self, now: tuple[OwnedProvider, ...], gone: dict[str, set[str]]
-    ) -> dict[str, dict[str, Inventory]]:
-        """The reported providers of which Placement does not have a class that has gone there. A ratio that
-        an operator has set goes with its class."""
+    ) -> dict[str, dict[str, shape.NewHome]]:
+        """Where classes that are gone from some providers are now: on providers of which Placement does not
+        have them yet, or has less. A ratio that an operator has set goes with its class."""
         ratios: dict[str, float] = {}
         for id, kinds in gone.items():
             there, _ = await self._read_inventories(id)
             for kind in kinds & there.keys():
                 if there[kind]["allocation_ratio"] != self._before[id].inventories[kind].allocation_ratio:
                     ratios[kind] = there[kind]["allocation_ratio"]
-        fresh: dict[str, dict[str, Inventory]] = {}
+        homes: dict[str, dict[str, shape.NewHome]] = {}
         for provider in now:
             reported = provider.inventories.keys() & set().union(*gone.values())
-            if reported:
-                there, _ = await self._read_inventories(provider.id)
-                for kind in reported - there.keys():
-                    inventory = provider.inventories[kind]
-                    ratio = ratios.get(kind, inventory.allocation_ratio)
-                    fresh.setdefault(kind, {})[provider.id] = msgspec.structs.replace(
-                        inventory, allocation_ratio=ratio
-                    )
-        return fresh
+            there, _ = await self._read_inventories(provider.id) if reported else ({}, 0)
+            for kind in reported:
+                home = self._find_home(provider, kind, there.get(kind), ratios)
+                if home.room > 0:
+                    homes.setdefault(kind, {})[provider.id] = home
+        return homes
+
+    def _find_home(
+        self, said: OwnedProvider, kind: str, there: dict[str, Any] | None, ratios: dict[str, float]
+    ) -> shape.NewHome:
+        if there is None:
+            reported = said.inventories[kind]
+            ratio = ratios.get(kind, reported.allocation_ratio)
+            inventory = msgspec.structs.replace(reported, allocation_ratio=ratio)
+            return shape.NewHome(inventory, inventory.capacity)
+        before = self._before.get(said.id, said)
+        inventory = Inventory(**_merge_inventory(kind, there, said, before))
+        return shape.NewHome(inventory, inventory.capacity - Inventory(**there).capacity)
 
     async def _find_holders(self, move: shape.Move) -> list[shape.Holder]:
         """The consumers of what has gone elsewhere, in the order of their ids."""
@@ -366,8 +377,7 @@ class _Writing:
         for id, kinds in move.gone.items():
             answer = await self._placement.ask("GET", f"/resource_providers/{id}/allocations")
             found = answer.body["allocations"] if answer.status == 200 else {}
-            moved = kinds & move.fresh.keys()
-            consumers.update(name for name, held in found.items() if moved & held["resources"].keys())
+            consumers.update(name for name, held in found.items() if kinds & held["resources"].keys())
         holders = []
         for consumer in sorted(consumers):
             answer = await self._placement.ask("GET", f"/allocations/{consumer}")
@@ -379,7 +389,7 @@ class _Writing:
         self, move: shape.Move, holders: list[shape.Holder], now: tuple[OwnedProvider, ...]
     ) -> dict[str, Any] | None:
         """The claims of all holders in the new shape; None if one of them has no room there."""
-        homes = shape.NewHomes(move, now)
+        homes = shape.Relocation(move, now)
         claims = {}
         for holder in holders:
             placed = homes.place(holder, self._find_units(holder.consumer))
@@ -392,9 +402,9 @@ class _Writing:
             claims[holder.consumer] = holder.with_amounts(placed)
         return claims
 
-    async def _place_fresh(self, move: shape.Move) -> bool:
+    async def _place_homes(self, move: shape.Move) -> bool:
         """Create the providers of a new shape, with what is above them. They have nothing yet."""
-        wanted = {id for providers in move.fresh.values() for id in providers}
+        wanted = {id for homes in move.homes.values() for id in homes}
         for provider in reversed(self._host.providers):
             if provider.id in wanted and provider.parent is not None:
                 wanted.add(provider.parent)
@@ -408,13 +418,12 @@ class _Writing:
     async def _format_shape(self, move: shape.Move) -> dict[str, Any]:
         """The inventories of all providers that a move concerns."""
         formatted: dict[str, Any] = {}
-        for id in {*move.gone, *(id for providers in move.fresh.values() for id in providers)}:
+        for id in {*move.gone, *(id for homes in move.homes.values() for id in homes)}:
             there, generation = await self._read_inventories(id)
-            moved = move.gone.get(id, set()) & move.fresh.keys()
-            wanted = {kind: one for kind, one in there.items() if kind not in moved}
-            for kind, providers in move.fresh.items():
-                if id in providers:
-                    wanted[kind] = _format_inventory(providers[id])
+            wanted = {kind: one for kind, one in there.items() if kind not in move.gone.get(id, ())}
+            for kind, homes in move.homes.items():
+                if id in homes:
+                    wanted[kind] = _format_inventory(homes[id].inventory)
             formatted[id] = {"resource_provider_generation": generation, "inventories": wanted}
         return formatted
 

@@ -7,10 +7,10 @@ gets all it had on one provider: the one that has most of its units, else the fi
 Where none has, each class is split over several. What has room nowhere strands its consumer.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from berth.model.placement import Inventory
+from berth.model.placement import NUMA_ROOT, Inventory
 from berth.model.saga_runs import OwnedProvider
 
 Amounts = dict[str, dict[str, int]]
@@ -34,25 +34,39 @@ class Holder(NamedTuple):
         return {**self.body, "allocations": allocations}
 
 
+class NewHome(NamedTuple):
+    """A provider that has a class now and did not have it, or has more of it than before. ``room``: how much
+    of it nobody holds."""
+
+    inventory: Inventory
+    room: int
+
+
 class Move(NamedTuple):
-    """``gone``: the classes of each provider that are elsewhere now. ``fresh``: the providers that have a
-    class and did not have it before, by class, with how much."""
+    """``gone``: the classes of each provider that are elsewhere now. ``homes``: where each is, by class and
+    provider."""
 
     gone: dict[str, set[str]]
-    fresh: dict[str, dict[str, Inventory]]
+    homes: dict[str, dict[str, NewHome]]
 
 
-def find_gone(before: Iterable[OwnedProvider], now: Iterable[OwnedProvider]) -> dict[str, set[str]]:
-    """The classes that a host has no more where it had them, and has on other providers. A device whose units
-    are all gone is not elsewhere, whatever else is on the host now."""
+def find_gone(before: Iterable[OwnedProvider], now: Sequence[OwnedProvider]) -> dict[str, set[str]]:
+    """The classes that a host has no more where it had them, and has on other providers.
+
+    What the host itself and its NUMA cells have is the machine's, wherever it is named. What a device has
+    goes elsewhere only with its units: without them the device is gone, or has lost something, whatever
+    other devices have got the same day.
+    """
+    root = now[0].id
     present = {provider.id: provider for provider in now}
-    units = {unit for provider in present.values() for named in provider.units.values() for unit in named}
-    kinds = {kind for provider in present.values() for kind in provider.inventories}
+    kinds = {kind for provider in now for kind in provider.inventories}
+    at = {unit: provider.id for provider in now for named in provider.units.values() for unit in named}
     gone = {}
     for provider in before:
         reported = present.get(provider.id, OwnedProvider(provider.id)).inventories.keys()
-        own = {unit for named in provider.units.values() for unit in named}
-        if not own or own & units:
+        units = [unit for named in provider.units.values() for unit in named]
+        is_elsewhere = any(at.get(unit, provider.id) != provider.id for unit in units)
+        if provider.id == root or NUMA_ROOT in provider.traits or is_elsewhere:
             gone[provider.id] = (provider.inventories.keys() - reported) & kinds
     return {id: kinds for id, kinds in gone.items() if kinds}
 
@@ -65,7 +79,7 @@ class Stranded(NamedTuple):
     amount: int
 
 
-class NewHomes:
+class Relocation:
     """Gives consumers their places in a new shape, one after the other. ``now`` is what the host reports."""
 
     def __init__(self, move: Move, now: Iterable[OwnedProvider]) -> None:
@@ -77,8 +91,7 @@ class NewHomes:
             for unit in units
         }
         self._free = {
-            kind: {id: one.capacity for id, one in providers.items()}
-            for kind, providers in move.fresh.items()
+            kind: {id: home.room for id, home in homes.items()} for kind, homes in move.homes.items()
         }
 
     def place(self, holder: Holder, units: AssignedUnits) -> Amounts | Stranded:
@@ -127,8 +140,8 @@ class NewHomes:
 
     def _fits(self, home: str, kind: str) -> int:
         """How much of a class one consumer can get of a provider."""
-        inventory = self._move.fresh[kind].get(home)
-        return 0 if inventory is None else min(self._free[kind][home], inventory.max_unit)
+        found = self._move.homes[kind].get(home)
+        return 0 if found is None else min(self._free[kind][home], found.inventory.max_unit)
 
     def _take(self, found: Amounts, home: str, kind: str, amount: int) -> bool:
         if self._free.get(kind, {}).get(home, 0) < amount:

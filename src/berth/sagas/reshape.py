@@ -22,18 +22,20 @@ from berth.view import View
 
 def propose_reshape(view: View, command: Reshape, *, by_cell: bool = False) -> Command | ServerBusy:
     """The reshape, with the records of the servers and migrations that it moves."""
-    if by_cell:
-        for claim in command.claims:
-            server = _find_busy(view, claim.consumer)
-            if server is not None:
-                return ServerBusy(server.id, "reshape the allocations", server.task or "busy")
+    servers = {
+        server.id: server for claim in command.claims if (server := _find_server(view, claim.consumer))
+    }
+    for server in servers.values():
+        if by_cell and server.run is not None:
+            return ServerBusy(server.id, "reshape the allocations", server.task or "busy")
     changes = tuple(change for claim in command.claims for change in _follow(view, claim))
-    return Enact(changes, (command,)) if changes else command
+    # Whether a server is busy was read, and must still be so when this is judged.
+    return Enact(changes, (command,), reads=tuple(servers.values())) if servers else command
 
 
 def _follow(view: View, claim: Claim) -> Iterator[RecordChanged]:
-    record = _find_record(view, claim.consumer)
-    if record is None or _find_busy(view, claim.consumer) is not None:
+    record, server = _find_record(view, claim.consumer), _find_server(view, claim.consumer)
+    if record is None or (server is not None and server.run is not None):
         return
     before, after = held_now(view, claim.consumer), claim.wanted
     if not same(before, record.held) or same(before, after):
@@ -65,7 +67,7 @@ def _follow_units(view: View, record: Server | Migration) -> Iterator[RecordChan
         if record.place is not None:
             yield send_units(view, record, record.place, record.held, record.flavor)
         return
-    server = view.records.get(Server, record.server)
+    server = _find_server(view, record.id)
     if server is not None:
         yield send_units(view, server, record.source, record.held, record.flavor_before, record.id)
 
@@ -74,11 +76,10 @@ def _find_record(view: View, consumer: str) -> Server | Migration | None:
     return view.records.get(Server, consumer) or view.records.get(Migration, consumer)
 
 
-def _find_busy(view: View, consumer: str) -> Server | None:
-    """The server that a consumer is, or is a migration of, if a run is under way for it."""
+def _find_server(view: View, consumer: str) -> Server | None:
+    """The server that a consumer is, or is a migration of."""
     record = _find_record(view, consumer)
-    server = view.records.get(Server, record.server) if isinstance(record, Migration) else record
-    return None if server is None or server.run is None else server
+    return view.records.get(Server, record.server) if isinstance(record, Migration) else record
 
 
 def _find_again(parts: tuple[Held, ...], after: Held) -> list[Held]:

@@ -1,28 +1,54 @@
 """A reshape moves what servers hold to other providers, and is no conflict: their records follow."""
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import pytest
 
+from berth.cell.shape import find_gone
 from berth.doctor.findings import examine
+from berth.ledger import decide
 from berth.model import commands as c
+from berth.model.commands import Command
 from berth.model.ids import ConsumerId, ProviderId
 from berth.model.placement import Inventory
-from berth.model.rejections import Rejection, ServerBusy, ServerChangedByOthers
+from berth.model.rejections import RecordMoved, Rejection, ServerBusy, ServerChangedByOthers
+from berth.model.saga_runs import OwnedProvider
 from berth.model.servers import Need
 from berth.sagas.conflicts import ConflictRules, as_dict
 from berth.sagas.needs import set_need
 from berth.sagas.reshape import propose_reshape
+from berth.view import View
 from tests.unit.sagas.regions import BANDWIDTH, Region, S, host_id, nic_id
 
 pytestmark = pytest.mark.fast
+
+T = TypeVar("T")
 
 
 def cell_id(number: int, cell: int) -> ProviderId:
     return ProviderId(f"40000000-0000-4000-8{cell:03}-{number:012}")
 
 
+Amounts = dict[str, dict[str, int]]
+
+
 def reshape(
-    region: Region, number: int, claims: dict[str, dict[str, dict[str, int]]], *, by_cell: bool = False
+    region: Region, number: int, claims: dict[str, Amounts], *, by_cell: bool = False
 ) -> Rejection | None:
+    return make_reshape(
+        region,
+        number,
+        claims,
+        lambda view, command: region.tries(
+            lambda view, now_s: propose_reshape(view, command, by_cell=by_cell)
+        ),
+    )
+
+
+def make_reshape(
+    region: Region, number: int, claims: dict[str, Amounts], use: Callable[[View, c.Reshape], T]
+) -> T:
     """The processors and the memory of a host go to two NUMA cells below it; ``claims`` say what goes with
     them."""
     view, host = region.view, host_id(number)
@@ -46,7 +72,7 @@ def reshape(
             for consumer, wanted in claims.items()
         ),
     )
-    return region.tries(lambda view, now_s: propose_reshape(view, command, by_cell=by_cell))
+    return use(view, command)
 
 
 def split(region: Region, consumer: str, number: int, cell: int) -> dict[str, dict[str, int]]:
@@ -179,3 +205,40 @@ def test_a_cell_waits_until_the_server_of_a_migration_is_not_busy() -> None:
     assert region.begin("revert", S) is None
     refused = reshape(region, source, {migration: split(region, migration, source, 0)}, by_cell=True)
     assert isinstance(refused, ServerBusy)
+
+
+@pytest.mark.parametrize("saga", ["confirm", "revert"])
+def test_a_reshape_that_is_judged_after_an_operation_has_begun_is_refused(saga: str) -> None:
+    """It was proposed while the server was not busy, and lost the race for the journal."""
+    region = Region()
+    region.run("create", S)
+    source = number_of(region)
+    region.run("resize", S)
+    migration = region.migration(S).id
+    proposed: list[Command] = []
+
+    def propose(view: View, command: c.Reshape) -> None:
+        found = propose_reshape(view, command, by_cell=True)
+        assert not isinstance(found, Rejection)
+        proposed.append(found)
+
+    make_reshape(region, source, {migration: split(region, migration, source, 0)}, propose)
+    assert region.begin(saga, S) is None
+    assert decide(region.view, proposed[0], region.now_s) == RecordMoved("Server", S)
+
+
+def test_a_device_that_has_lost_its_bandwidth_keeps_what_servers_have_of_it() -> None:
+    """The link of one card is down, and that of another has come up the same minute."""
+    bandwidth = {"NET_BW_EGR_KILOBIT_PER_SEC": Inventory(1000)}
+    vfs = {"SRIOV_NET_VF": Inventory(2)}
+    before = (
+        OwnedProvider("host", {"DISK_GB": Inventory(10)}),
+        OwnedProvider("nic-1", vfs | bandwidth, units={"SRIOV_NET_VF": ("a", "b")}),
+        OwnedProvider("nic-2", vfs, units={"SRIOV_NET_VF": ("c", "d")}),
+    )
+    now = (
+        before[0],
+        OwnedProvider("nic-1", vfs, units={"SRIOV_NET_VF": ("a", "b")}),
+        OwnedProvider("nic-2", vfs | bandwidth, units={"SRIOV_NET_VF": ("c", "d")}),
+    )
+    assert find_gone(before, now) == {}
