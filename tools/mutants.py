@@ -541,12 +541,10 @@ places = [place.id for place in (run.dest,) if place is not None]
     Mutant(
         name="outbox cleared too early",
         file="region/cell_links.py",
-        text="""\
-        await self._cell.submit(accept, _ORIGIN, lambda view, changed: None)
-        await self._region.submit(clear, _ORIGIN, lambda view, changed: None)""",
+        text="        refused = await self._cell.submit(accept, _ORIGIN, lambda view, changed: None)",
         instead="""\
         await self._region.submit(clear, _ORIGIN, lambda view, changed: None)
-        await self._cell.submit(accept, _ORIGIN, lambda view, changed: None)""",
+        refused = await self._cell.submit(accept, _ORIGIN, lambda view, changed: None)""",
         why="a run is lost if its cell cannot be written just then",
     ),
     Mutant(

@@ -392,6 +392,19 @@ async def test_units_follow_a_need_that_is_added_and_removed() -> None:
         assert less.units == before.units
 
 
+async def test_a_need_that_is_removed_before_the_region_knows_its_units_frees_them() -> None:
+    async with running(hosts=1, fleet=make_fleet(1, vfs=1)) as cloud:
+        plain = await created(cloud, PLAIN)
+        await done(cloud, "stop", plain)
+        path = f"/berth/v1/servers/{plain.id}/needs/port"
+        assert (await cloud.client().ask("PUT", path, {"resources": {"SRIOV_NET_VF": 1}})).status == 200
+        assert (await cloud.client().ask("DELETE", path)).status == 204
+        await cloud.all_at_rest()
+        assert await assigned(cloud, plain) == {}
+        await created(cloud, SMALL)
+        await settled(cloud)
+
+
 async def test_the_doctor_finds_a_server_without_units_and_has_them_assigned() -> None:
     async with running() as cloud:
         server = await created(cloud)

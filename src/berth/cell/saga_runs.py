@@ -63,13 +63,15 @@ def advance_run(view: View, term: int, seen: SagaRun, change: Change, now_s: int
     return Enact((*changes, *assignments.follow_run(view, run, after)))
 
 
-def reassign_units(view: View, asked: UnitsRequest) -> Enact | None:
-    """The command by which the units of a server follow what it holds; None where a later run does that, or
-    they cannot be found."""
+def reassign_units(view: View, asked: UnitsRequest) -> Enact | Rejection | None:
+    """The command by which the units of a server follow what it holds; None where they do, or a later run
+    does that. A rejection where they cannot be found yet: others may have to give them up first."""
     if last_number(view, asked.server) != asked.number:
         return None
     changes = assignments.reassign(view, asked)
-    if isinstance(changes, assignments.UnitsMissing) or not changes:
+    if isinstance(changes, assignments.UnitsMissing):
+        return RecordMoved("Assignment", asked.holder)
+    if not changes:
         return None
     # The host may have got another shape since this view was current.
     tree = view.records.get(HostTree, asked.place.id)

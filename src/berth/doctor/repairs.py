@@ -25,7 +25,7 @@ from berth.model.placement import INSTANCE, MIGRATION
 from berth.model.rejections import FindingGone, Rejection, RepairUnsafe
 from berth.model.servers import Held, Migration, MigrationStatus, Server
 from berth.sagas.conflicts import generation_of, minus
-from berth.sagas.proposals import reassign_units
+from berth.sagas.proposals import request_units
 from berth.view import View
 
 _UNDER_WAY: Final[frozenset[MigrationStatus]] = frozenset(
@@ -112,7 +112,7 @@ def _remove_member(view: View, finding: Finding, now_s: int) -> Enact:
 def _assign_units(view: View, finding: Finding, now_s: int) -> Enact:
     server = view.records.get(Server, finding.subject)
     assert server is not None, "the finding was just looked at"
-    asked = reassign_units(view, server)
+    asked = request_units(view, server)
     return Enact(() if asked is None else (asked,))
 
 

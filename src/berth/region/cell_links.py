@@ -19,6 +19,7 @@ from berth.ledger import remove_record
 from berth.model.commands import Enact
 from berth.model.events import Origin
 from berth.model.ids import Index
+from berth.model.rejections import Rejection
 from berth.model.saga_runs import Outbox
 from berth.region.status_sync import WAIT_S, StatusSync, finish_all
 from berth.runtime.backoff import Backoff, keep_running, retry
@@ -108,7 +109,7 @@ class Dispatcher:
         self._index = index
 
     async def _hand_over(self, outbox: Outbox) -> None:
-        def accept(view: View, now_s: int) -> Enact | None:
+        def accept(view: View, now_s: int) -> Enact | Rejection | None:
             if outbox.run is not None:
                 return saga_runs.accept_run(view, outbox.run, self._clock.now_ns())
             if outbox.units is not None:
@@ -116,9 +117,14 @@ class Dispatcher:
             return saga_runs.abort_run(view, outbox.abort or "")
 
         def clear(view: View, now_s: int) -> Enact | None:
-            if view.records.get(Outbox, outbox.id) is None:
+            # Another may be there under the same id meanwhile.
+            if view.records.get(Outbox, outbox.id) != outbox:
                 return None
             return Enact((remove_record(view, outbox),))
 
-        await self._cell.submit(accept, _ORIGIN, lambda view, changed: None)
+        refused = await self._cell.submit(accept, _ORIGIN, lambda view, changed: None)
+        if refused is not None:
+            # It stays in the outbox, and is tried again after the next change of the region.
+            _log.debug("%s: cannot take %s yet: %s", self._name, outbox.id, refused)
+            return
         await self._region.submit(clear, _ORIGIN, lambda view, changed: None)

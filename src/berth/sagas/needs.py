@@ -33,7 +33,7 @@ from berth.model.rejections import (
 from berth.model.scheduling import HostCandidate
 from berth.model.servers import NEED_GROUPS_TOTAL_MAX, NEEDS_MAX, Held, Need, Place, Server
 from berth.sagas.conflicts import ConflictRules, ServerHoldings, find_holdings, minus, plus
-from berth.sagas.proposals import reassign_units
+from berth.sagas.proposals import request_units
 from berth.sagas.requests import ask_needs, groups_of, locate_needs
 from berth.scheduler.candidates import HostCandidates
 from berth.scheduler.plugins import CANDIDATES_TRIED_MAX
@@ -138,7 +138,7 @@ def _claim_needs(
         generation=(holdings.generation or 0) + 1 if held else None,
     )
     claim = _make_claim(server, held, holdings.generation)
-    units = reassign_units(view, after)
+    units = request_units(view, after)
     changes = (replace_record(view, after), *(() if units is None else (units,)))
     return Enact(changes, (ReplaceAllocations((claim,)),))
 

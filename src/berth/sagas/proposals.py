@@ -24,17 +24,15 @@ from berth.model.rejections import (
     ServerUnsettled,
 )
 from berth.model.saga_runs import (
-    Assignment,
     ClaimSnapshot,
     Destination,
     Outbox,
     SagaRun,
     Spec,
     UnitsRequest,
-    assignment_id,
 )
 from berth.model.scheduling import Placement
-from berth.model.servers import Action, ConflictPolicy, Flavor, Held, Host, Migration, Need, Place, Server
+from berth.model.servers import Action, ConflictPolicy, Flavor, Held, Migration, Need, Place, Server
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
 from berth.sagas.conflicts import ConflictRules, OnRepeat, ServerHoldings, adopt_holdings, find_holdings
@@ -245,18 +243,13 @@ def _make_spec(server: Server, flavor: Flavor) -> Spec:
     return Spec(server.name, server.project, server.user, flavor, server.image, properties, server.ports)
 
 
-def reassign_units(view: View, server: Server) -> RecordChanged | None:
+def request_units(view: View, server: Server) -> RecordChanged | None:
     """The change by which the units of a server that is not busy follow what its record says that it holds;
-    None where it has none, and needs none. ``server`` is the record as it will be."""
-    place = server.place
-    host = None if place is None else view.records.get(Host, place.id)
-    if place is None or host is None:
+    None for a server without a place. ``server`` is the record as it will be. It is the cell that knows what
+    the server has now, and whether anything changes: the region's copy may be late."""
+    if server.place is None:
         return None
-    named = dict(host.unit_classes)
-    holds_units = any(kind in named.get(id, ()) for id, amounts in server.held for kind, _ in amounts)
-    if not holds_units and view.records.get(Assignment, assignment_id(server.id, host.id)) is None:
-        return None
-    return send_units(view, server, place, server.held, server.flavor)
+    return send_units(view, server, server.place, server.held, server.flavor)
 
 
 def send_units(

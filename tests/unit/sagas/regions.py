@@ -293,6 +293,7 @@ class Region:
         for outbox in list(self.view.records.all(Outbox)):
             if outbox.units is not None:
                 changed = saga_runs.reassign_units(self.cell, outbox.units)
+                assert not isinstance(changed, Rejection), changed
                 if changed is not None:
                     self._write(self.cell, changed)
                 self.do(c.Enact((RecordChanged(outbox, None),)))
