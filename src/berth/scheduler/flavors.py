@@ -53,7 +53,6 @@ from berth.scheduler.spec_table import (
 from berth.scheduler.topology import (
     PAGES,
     SMALL,
-    GuestCell,
     GuestSize,
     GuestTopology,
     read_pci_policy,
@@ -319,12 +318,9 @@ def _read_guest(
         return wrong
     named = specs.get(f"resources:{DEDICATED}", "")
     size = GuestSize(flavor.vcpus, flavor.memory_mb, int(named) if _DIGITS.fullmatch(named) else None)
-    topology = read_topology(size, specs, properties)
     policy = read_pci_policy(specs, properties)
     devices = catalog.find_devices(specs)
     profile = catalog.find_profile(specs)
-    if isinstance(topology, SpecInvalid):
-        return topology
     if isinstance(policy, SpecInvalid):
         return policy
     if isinstance(devices, SpecInvalid):
@@ -332,10 +328,11 @@ def _read_guest(
     if isinstance(profile, SpecInvalid):
         return profile
     policies = tuple(policy or alias.numa_policy for alias, _ in devices)
-    if topology is None and any(policy in ("required", "socket") for policy in policies):
-        # To be near its device a guest must be somewhere: in one cell.
-        cell = GuestCell(flavor.vcpus, 0, flavor.memory_mb)
-        topology = GuestTopology((cell,), True, (SMALL,), "prefer", 0)
+    # To be near its device a guest must be somewhere: in one cell.
+    needs_cell = any(policy in ("required", "socket") for policy in policies)
+    topology = read_topology(size, specs, properties, needs_cell)
+    if isinstance(topology, SpecInvalid):
+        return topology
     return _Guest(topology, tuple(group for _, group in devices), policies, profile)
 
 

@@ -62,10 +62,6 @@ class GuestTopology(NamedTuple):
     threads: str
     emulator_cpus: int
 
-    @property
-    def is_dedicated(self) -> bool:
-        return any(cell.dedicated for cell in self.cells)
-
 
 class GuestSize(NamedTuple):
     """``dedicated_cpus``: how many PCPU a flavor names by themselves, if it does."""
@@ -76,10 +72,11 @@ class GuestSize(NamedTuple):
 
 
 def read_topology(
-    size: GuestSize, specs: Mapping[str, str], properties: Mapping[str, str]
+    size: GuestSize, specs: Mapping[str, str], properties: Mapping[str, str], needs_cell: bool = False
 ) -> GuestTopology | SpecInvalid | None:
-    """The topology of a guest; None if neither flavor nor image say anything about it."""
-    return _Reader(size, specs, properties).read()
+    """The topology of a guest; None if neither flavor nor image say anything about it. A guest that
+    ``needs_cell`` is one cell, unless it asks for several."""
+    return _Reader(size, specs, properties).read(needs_cell)
 
 
 def read_pci_policy(specs: Mapping[str, str], properties: Mapping[str, str]) -> str | SpecInvalid | None:
@@ -93,7 +90,7 @@ class _Reader:
         self._specs = specs
         self._properties = properties
 
-    def read(self) -> GuestTopology | SpecInvalid | None:
+    def read(self, needs_cell: bool) -> GuestTopology | SpecInvalid | None:
         nodes = self._read_nodes()
         policy = self._read_policy()
         pages = self._read_pages()
@@ -114,6 +111,8 @@ class _Reader:
             return emulator
         # Amounts that are named by themselves are asked for as they are named.
         is_named = self._size.dedicated_cpus is not None and threads == "prefer" and not emulator
+        if nodes is None and needs_cell:
+            nodes = 1
         if nodes is None and pages is None and (not dedicated or is_named):
             return None
         cells = self._read_cells(1 if nodes is None else nodes, dedicated)

@@ -96,6 +96,14 @@ REQUESTS: dict[str, tuple[dict[str, str], dict[str, str], list[dict[str, dict[st
         {},
         [one_cell(PCPU=4, MEMORY_MB=4096), one_cell(PCPU=8, MEMORY_MB=4096)],
     ),
+    "dedicated by amounts, and a device that must be near": (
+        {"resources:PCPU": "4", "pci_passthrough:alias": "close:1"},
+        {},
+        [
+            {**one_cell(PCPU=4, MEMORY_MB=4096), "_pci0": {"PGPU": 1}},
+            {**one_cell(PCPU=8, MEMORY_MB=4096), "_pci0": {"PGPU": 1}},
+        ],
+    ),
     "mixed": (
         {"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "^0-1", "hw:numa_nodes": "1"},
         {},
