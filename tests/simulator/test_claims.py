@@ -18,7 +18,7 @@ from berth.model.rejections import ProviderNotFound
 from berth.sim.cloud import HousePace, SimCloud
 from berth.sim.database import Trouble
 from berth.sim.nemesis import trouble_database
-from berth.sim.profiles import PROFILES
+from berth.sim.profiles import PROFILES, claims
 from berth.sim.profiles.claims import ACTS, ClaimsProfile
 from berth.sim.simulation import Act, Profile, SeedOutcome, Simulation, simulate
 
@@ -77,7 +77,12 @@ async def freeze_long(simulation: Simulation, rng: random.Random) -> None:
 
 
 def test_a_read_without_a_look_at_the_journal_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def check_nothing(simulation: Simulation) -> None: ...
+
     monkeypatch.setattr(Engine, "_must_look", lambda self: False)
+    # The event stream's client would find it before any answer is judged.
+    monkeypatch.setattr(claims, "watch_events", lambda simulation: None)
+    monkeypatch.setattr(claims, "check_events", check_nothing)
     assert "which nothing was at the time" in failure()
 
 
