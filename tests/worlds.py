@@ -5,12 +5,15 @@ journal of its own and without a network.
 agents execute commands at once. The sim cloud (``berth.sim.cloud``) has everything but hypervisors.
 """
 
+import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, MutableMapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar, cast
+
+import pytest
 
 from berth.api.kernel.application import Application
 from berth.api.kernel.auth.caller import Authenticator
@@ -60,6 +63,23 @@ class HttpAnswer(NamedTuple):
     def error(self) -> Any:
         [error] = self.json["errors"]
         return error
+
+
+def propose_before_writing(engine: Engine, count: int, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Have the next ``count`` proposals made before any of them is carried out, as in as many processes that
+    read the same view. Returns the list that they will be in."""
+    submit, proposed, is_complete = engine.submit, list[object](), asyncio.Event()
+
+    async def submit_late(proposal: Any, *rest: Any) -> Any:
+        command = proposal(engine.view, 0)
+        proposed.append(command)
+        if len(proposed) == count:
+            is_complete.set()
+        await is_complete.wait()
+        return await submit(command, *rest)
+
+    monkeypatch.setattr(engine, "submit", submit_late)
+    return proposed
 
 
 class ApplicationWorld:

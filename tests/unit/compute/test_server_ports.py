@@ -23,7 +23,7 @@ from berth.view import View
 from tests.keystone import PASSWORD
 from tests.keystone import running as running_keystone
 from tests.ports import Broken, FakePorts, serving
-from tests.worlds import SMALL, RegionWorld, uuid_of
+from tests.worlds import SMALL, RegionWorld, propose_before_writing, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -143,17 +143,7 @@ async def test_a_port_is_of_one_server_when_two_are_proposed_before_either_is_wr
     region: RegionWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in two processes: the one that loses the race has its command judged again, not proposed again."""
-    submit, proposed, both = region.engine.submit, [], asyncio.Event()
-
-    async def submit_late(proposal: Any, *rest: Any) -> Any:
-        command = proposal(region.engine.view, 0)
-        proposed.append(command)
-        if len(proposed) == 2:
-            both.set()
-        await both.wait()
-        return await submit(command, *rest)
-
-    monkeypatch.setattr(region.engine, "submit", submit_late)
+    proposed = propose_before_writing(region.engine, 2, monkeypatch)
     ask = region.compute("POST", "/servers", body(PORT)), region.compute("POST", "/servers", body(PORT))
     answers = await asyncio.gather(*ask)
     assert all(isinstance(command, Enact) for command in proposed)

@@ -1,12 +1,13 @@
 """Pools through the native API: objects of their own, and hosts nowhere."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from berth.model.servers import Flavor
 from tests.unit.native import clusters
-from tests.worlds import ApplicationWorld, HttpAnswer, RegionWorld, uuid_of
+from tests.worlds import ApplicationWorld, HttpAnswer, RegionWorld, propose_before_writing, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -131,6 +132,70 @@ async def test_a_change_names_the_generation_that_was_read(world: ApplicationWor
     assert changed.json["pool"]["generation"] == generation + 1
     assert (await put(world, generation=generation, aggregates=[])).status == 409
     assert (await put(world, uuid_of(51), name="other", generation=0)).status == 404
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"inventories": {"DISK_GB": {"total": 50}}},
+        {"traits": ["STORAGE_DISK_SSD"]},
+        {"name": "san"},
+        {"aggregates": [APART]},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+@pytest.mark.parametrize("other", [{"inventories": {"DISK_GB": {"total": 200}}}, {"name": "other"}])
+async def test_of_two_changes_of_one_generation_one_is_refused(
+    world: ApplicationWorld,
+    monkeypatch: pytest.MonkeyPatch,
+    changed: dict[str, Any],
+    other: dict[str, Any],
+) -> None:
+    generation = (await put(world)).json["pool"]["generation"]
+    propose_before_writing(world.engine, 2, monkeypatch)
+    answers = await asyncio.gather(
+        put(world, generation=generation, **other), put(world, generation=generation, **changed)
+    )
+    written, refused = sorted(answers, key=lambda answer: answer.status)
+    assert (written.status, refused.status) == (200, 409)
+    assert refused.error["code"] == "berth.conflict"
+    assert (await world.get(f"{POOLS}/{POOL}")).json == written.json
+
+
+async def test_a_new_name_advances_the_generation(world: ApplicationWorld) -> None:
+    generation = (await put(world)).json["pool"]["generation"]
+    assert (await put(world, generation=generation, name="san")).status == 200
+    assert (await put(world, generation=generation, name="other")).status == 409
+
+
+@pytest.mark.parametrize("id", ["nas", "5" * 32, f"{POOL}0"])
+async def test_a_pool_is_named_by_a_uuid(world: ApplicationWorld, id: str) -> None:
+    refused = await put(world, id)
+    assert (refused.status, refused.error["code"]) == (400, "berth.bad_parameter")
+    assert id in refused.error["detail"]
+    assert (await world.get(POOLS)).json["pools"] == []
+    assert (await put(world, POOL.upper())).json["pool"]["uuid"] == POOL
+
+
+async def test_the_case_of_an_aggregate_does_not_matter(world: ApplicationWorld) -> None:
+    shared, spelled = "abcdef00-0000-4000-8000-000000000070", "ABCDEF00-0000-4000-8000-000000000071"
+    for number, aggregate in ((1, shared), (2, spelled)):
+        await world.host(number, {"VCPU": 8})
+        await world.join(number, aggregate)
+
+    def seen(answer: HttpAnswer) -> tuple[list[str], int]:
+        pool = answer.json["pool"]
+        return [aggregate["uuid"] for aggregate in pool["aggregates"]], pool["hosts"]
+
+    made = await put(world, aggregates=[shared.upper(), shared])
+    assert seen(made) == ([shared], 1)
+    assert seen(await world.ask("POST", POOLS, described(name="b", aggregates=[shared.upper()]))) == (
+        [shared],
+        1,
+    )
+    # Placement keeps the case in which a host has joined an aggregate: so does a pool.
+    assert seen(await put(world, aggregates=[spelled])) == ([spelled], 1)
+    assert seen(await put(world, aggregates=[spelled])) == ([spelled], 1)
 
 
 async def test_an_answer_that_the_client_has_is_not_sent_again(world: ApplicationWorld) -> None:

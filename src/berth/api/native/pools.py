@@ -5,6 +5,7 @@ A pool is a root provider with the trait ``MISC_SHARES_VIA_AGGREGATE`` that stan
 a pool here too, and its generation is the provider's. A pool is written whole, in one change.
 """
 
+import re
 from collections.abc import Iterable
 from typing import Annotated, Final
 
@@ -12,12 +13,12 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from berth.api.kernel.codes import BAD_BODY
+from berth.api.kernel.codes import BAD_BODY, BAD_PARAMETER
 from berth.api.kernel.http import Response
 from berth.api.kernel.paging import behind, render_keys, take_first
 from berth.api.kernel.problem import Problem
 from berth.api.native.calls import NativeCall, NativeRoute, answer_from, change_found, respond
-from berth.api.native.fields import LIMIT_DEFAULT, GivenUuid, KeyMarker, Limit, NativeBody, Next, Uuid
+from berth.api.native.fields import LIMIT_DEFAULT, UUID, GivenUuid, KeyMarker, Limit, NativeBody, Next, Uuid
 from berth.model import commands as c
 from berth.model.ids import AggregateId, ProviderId, Row
 from berth.model.placement import (
@@ -192,7 +193,9 @@ async def create_pool(call: NativeCall) -> Response:
     asked: CreatedPool = call.body.pool
     _refuse_wrong(asked)
     id = ProviderId((asked.uuid or call.services.ids.uuid()).lower())
-    response = await call.submit(_create(id, asked), lambda view: _respond(view, id, 201))
+    response = await call.submit(
+        lambda view, _: _create(view, id, asked), lambda view: _respond(view, id, 201)
+    )
     response.headers.append(("location", f"{call.request.path}/{id}"))
     return response
 
@@ -201,6 +204,8 @@ async def replace_pool(call: NativeCall) -> Response:
     asked: ReplacedPool = call.body.pool
     _refuse_wrong(asked)
     id = _read_id(call)
+    if not re.match(UUID, id):
+        raise Problem(400, f"A pool is named by a uuid, with its dashes: {id!r} is none.", BAD_PARAMETER)
     return await call.submit(
         lambda view, _: _replace(view, id, asked),
         lambda view: _respond(view, id),
@@ -286,13 +291,13 @@ def _bad_body(words: str) -> Problem:
     return Problem(400, f"{words}.", BAD_BODY)
 
 
-def _create(id: ProviderId, asked: NewPool) -> c.Enact:
+def _create(view: View, id: ProviderId, asked: NewPool) -> c.Enact:
     return c.Enact(
         (),
         (
             *_create_names(asked.inventories, asked.traits),
             c.CreateProvider(id, asked.name),
-            c.SetAggregates(id, 0, _read_aggregates(asked)),
+            c.SetAggregates(id, 0, _read_aggregates(view, id, asked)),
             c.SetInventories(id, None, _read_inventories(asked)),
             c.SetTraits(id, None, _read_traits(asked)),
         ),
@@ -303,22 +308,24 @@ def _replace(view: View, id: ProviderId, asked: ReplacedPool) -> c.Enact | Rejec
     """The change that makes a pool what is asked for; None if it is that already."""
     record = view.providers.get(id)
     if record is None:
-        return _create(id, asked) if asked.generation is None else PoolNotFound(id)
+        return _create(view, id, asked) if asked.generation is None else PoolNotFound(id)
     if not view.is_pool(record):
         return NotAPool(id, record.name)
     if asked.generation not in (None, record.generation):
         return ProviderGenerationConflict(id, record.generation, asked.generation)
     commands: list[c.LedgerCommand] = []
-    aggregates, inventories, traits = _read_aggregates(asked), _read_inventories(asked), _read_traits(asked)
-    if record.name != asked.name:
-        commands.append(c.UpdateProvider(id, asked.name))
-    if set(record.aggregates) != set(aggregates):
-        # The first of those that advance the generation, because it names the one that is there now.
+    aggregates, inventories = _read_aggregates(view, id, asked), _read_inventories(asked)
+    traits, is_renamed = _read_traits(asked), record.name != asked.name
+    # Each advances the generation by one, and names the one that it must find: if the pool is changed before
+    # this is carried out, all of it is refused. A new name alone does not advance it.
+    if is_renamed or set(record.aggregates) != set(aggregates):
         commands.append(c.SetAggregates(id, record.generation, aggregates))
     if _has_other_inventories(view, record, inventories):
-        commands.append(c.SetInventories(id, None, inventories))
+        commands.append(c.SetInventories(id, record.generation + len(commands), inventories))
     if traits != set(record.traits):
-        commands.append(c.SetTraits(id, None, traits))
+        commands.append(c.SetTraits(id, record.generation + len(commands), traits))
+    if is_renamed:
+        commands.append(c.UpdateProvider(id, asked.name))
     return c.Enact((), (*_create_names(inventories, traits), *commands)) if commands else None
 
 
@@ -340,8 +347,16 @@ def _read_traits(asked: NewPool) -> frozenset[str]:
     return frozenset((*asked.traits, SHARES_VIA_AGGREGATE))
 
 
-def _read_aggregates(asked: NewPool) -> tuple[AggregateId, ...]:
-    return tuple(AggregateId(id) for id in dict.fromkeys(asked.aggregates))
+def _read_aggregates(view: View, pool: ProviderId, asked: NewPool) -> tuple[AggregateId, ...]:
+    """The aggregates in lower case, but for those that labels or other providers spell as they are given:
+    Placement keeps the case."""
+    given = map(AggregateId, asked.aggregates)
+    return tuple(dict.fromkeys(id if _is_used(view, id, pool) else AggregateId(id.lower()) for id in given))
+
+
+def _is_used(view: View, aggregate: AggregateId, pool: ProviderId) -> bool:
+    is_labelled = aggregate in view.groups.labels
+    return is_labelled or any(view.record(row).id != pool for row in view.rows_in_aggregate(aggregate))
 
 
 def _has_other_inventories(view: View, record: ProviderRecord, wanted: dict[str, Inventory]) -> bool:
