@@ -62,6 +62,22 @@ def test_providers_are_named_in_three_ways(tmp_path: Path) -> None:
 NAME = "name: node-1"
 
 
+def test_a_class_and_a_trait_may_have_the_same_name(tmp_path: Path) -> None:
+    """Also a trait and a class that the agent finds."""
+    found = discovery(
+        tmp_path,
+        mine=file(
+            entry(NAME, inventories="{CUSTOM_A: {total: 1}}", traits="CUSTOM_A"),
+            entry("name: node-1-numa0", traits="CUSTOM_MEMORY_PAGES_2M"),
+        ),
+    ).look()
+    assert "CUSTOM_A" in found.providers[0].inventories
+    assert "CUSTOM_A" in found.providers[0].traits
+    cell = found.providers[1]
+    assert "CUSTOM_MEMORY_PAGES_2M" in cell.inventories
+    assert "CUSTOM_MEMORY_PAGES_2M" in cell.traits
+
+
 @pytest.mark.parametrize(
     ("text", "line", "problem"),
     [
@@ -98,6 +114,16 @@ NAME = "name: node-1"
             file(entry(NAME, inventories="{CUSTOM_A: {total: 1, reserved: 2}}")),
             6,
             "2 cannot be reserved of 1",
+        ),
+        (
+            file(entry(NAME, inventories="{CUSTOM_A: {total: 10, min_unit: 5, max_unit: 2}}")),
+            6,
+            "CUSTOM_A: min_unit 5 is above max_unit 2",
+        ),
+        (
+            file(entry(NAME, inventories="{CUSTOM_A: {total: 3, min_unit: 5}}")),
+            6,
+            "CUSTOM_A: min_unit 5 is above max_unit 3",
         ),
         (file(entry("name: a, uuid: b")), 4, "either name or uuid is needed, and not both"),
         (file(entry("")), 4, "either name or uuid is needed"),

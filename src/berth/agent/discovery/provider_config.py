@@ -12,7 +12,8 @@
 
 All files of the folder that end in .yaml are read, in the order of their names. Anything else than this is
 refused, with file and line: what is not standard is an operator's mistake, and half of a file is worse than
-none. Names are custom (CUSTOM_...); a class, a trait or a provider is there once, in all files together.
+none. Names are custom (CUSTOM_...). A provider is there once, in all files together, and a class or a trait
+once at its provider; a class and a trait may have the same name.
 """
 
 import re
@@ -32,6 +33,8 @@ BYTES_MAX: Final = 256 << 10
 ENTRIES_MAX: Final = 1_000
 """Of a list."""
 _SCHEMA: Final = "1.0"
+_CLASS: Final = "resource class"
+_TRAIT: Final = "trait"
 _DECIMAL: Final = re.compile(r"-?(0|[1-9][0-9]*)")
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
@@ -41,14 +44,15 @@ class ProviderConfigError(Exception):
 
 
 class ProviderAddition(NamedTuple):
-    """What a file adds to a provider. ``where``: file and line of it and of what it adds."""
+    """What a file adds to a provider. ``where``: file and line of it; ``lines``: those of what it adds, by
+    kind and name."""
 
     where: str
     uuid: str | None
     name: str | None
     inventories: dict[str, ReportedInventory]
     traits: tuple[str, ...]
-    lines: dict[str, str]
+    lines: dict[tuple[str, str], str]
 
 
 def read_provider_config(folder: Path) -> tuple[ProviderAddition, ...]:
@@ -92,10 +96,10 @@ def add_to_providers(
                 f"{addition.where}: the provider {provider.name} is in {done[id]} already, by another name"
             )
         done[id] = addition.where
-        for name in (*addition.inventories, *addition.traits):
-            if name in provider.inventories or name in provider.traits:
+        for (kind, name), where in addition.lines.items():
+            if name in (provider.inventories if kind == _CLASS else provider.traits):
                 raise ProviderConfigError(
-                    f"{addition.lines[name]}: {name} is there already: the agent finds it at {provider.name}"
+                    f"{where}: {name} is there already: the agent finds it at {provider.name}"
                 )
         by_id[id] = msgspec.structs.replace(
             provider,
@@ -152,16 +156,16 @@ class _File:
         uuid = texts.get("uuid")
         if uuid is not None and uuid != THE_HOST and not _UUID.fullmatch(uuid):
             raise self._refuse(identification["uuid"], f"{uuid!r} is not a uuid, and not {THE_HOST}")
-        lines: dict[str, str] = {}
+        lines: dict[tuple[str, str], str] = {}
         inventories: dict[str, ReportedInventory] = {}
         for entry in self._read_additional(fields.get("inventories"), "inventories"):
             for name, value in self._read_pairs(entry, "an inventory"):
-                self._note_name(entry, name, "resource class", lines)
+                self._note_name(entry, name, _CLASS, lines)
                 inventories[name] = self._read_inventory(value, name)
         traits = []
         for entry in self._read_additional(fields.get("traits"), "traits"):
             name = self._read_text(entry, "a trait")
-            self._note_name(entry, name, "trait", lines)
+            self._note_name(entry, name, _TRAIT, lines)
             traits.append(name)
         return ProviderAddition(self._where(node), uuid, texts.get("name"), inventories, tuple(traits), lines)
 
@@ -171,12 +175,12 @@ class _File:
         fields = self._read_fields(node, what, ("additional",), ())
         return self._read_list(fields["additional"], f"{what}.additional") if fields else []
 
-    def _note_name(self, node: yaml.Node, name: str, what: str, lines: dict[str, str]) -> None:
+    def _note_name(self, node: yaml.Node, name: str, kind: str, lines: dict[tuple[str, str], str]) -> None:
         if not is_custom_name(name):
-            raise self._refuse(node, f"{name!r} is not a custom {what}: CUSTOM_, then A-Z, 0-9 and _")
-        if name in lines:
-            raise self._refuse(node, f"{name} is there twice: {lines[name]} has it too")
-        lines[name] = self._where(node)
+            raise self._refuse(node, f"{name!r} is not a custom {kind}: CUSTOM_, then A-Z, 0-9 and _")
+        if (kind, name) in lines:
+            raise self._refuse(node, f"{name} is there twice: {lines[kind, name]} has it too")
+        lines[kind, name] = self._where(node)
 
     def _read_inventory(self, node: yaml.Node, name: str) -> ReportedInventory:
         keys = tuple(field.name for field in msgspec.structs.fields(ReportedInventory))
@@ -188,7 +192,10 @@ class _File:
             raise self._refuse(node, f"{name}: {error}") from error
         if inventory.reserved > inventory.total:
             raise self._refuse(node, f"{name}: {inventory.reserved} cannot be reserved of {inventory.total}")
-        return msgspec.structs.replace(inventory, max_unit=inventory.max_unit or inventory.total)
+        max_unit = inventory.max_unit or inventory.total
+        if inventory.min_unit > max_unit:
+            raise self._refuse(node, f"{name}: min_unit {inventory.min_unit} is above max_unit {max_unit}")
+        return msgspec.structs.replace(inventory, max_unit=max_unit)
 
     # -- nodes -----------------------------------------------------------------------------------
 
