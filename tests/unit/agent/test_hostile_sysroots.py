@@ -6,6 +6,7 @@ The whole is bounded by its own limits; a process that reads all of it at once i
 import json
 import os
 import resource
+import shutil
 import socket
 import subprocess
 import sys
@@ -371,6 +372,43 @@ def test_a_pf_whose_interfaces_cannot_be_read_is_not_given_whole(tmp_path: Path)
     host, reasons = find(tmp_path)
     assert classes(host, "-pci-0000:af:00.0") == set()
     assert "the host may use it" in reasons["sys/bus/pci/devices/0000:af:00.0"]
+
+
+def _remove_flags(root: Path) -> None:
+    (root / "sys/class/net/ens2f0/flags").unlink()
+
+
+def _hide_interface(root: Path) -> None:
+    """The interface is in another network namespace: the device's folder for interfaces is empty."""
+    (root / "sys/class/net/ens2f0").unlink()
+    shutil.rmtree(root / "sys/devices/pci0000:af/0000:af:00.0/net/ens2f0")
+
+
+def _break_link(root: Path) -> None:
+    _hide_interface(root)
+    (root / "sys/devices/pci0000:af/0000:af:00.0/net/ens2f0").symlink_to("nowhere")
+
+
+@pytest.mark.parametrize("change", [_remove_flags, _hide_interface, _break_link])
+def test_a_pf_whose_use_is_not_known_is_not_given_whole(
+    change: Callable[[Path], None], tmp_path: Path
+) -> None:
+    whole_pf(tmp_path)
+    assert classes(find(tmp_path)[0], "-pci-0000:af:00.0") == {"CUSTOM_PCI_15B3_1017"}
+    change(tmp_path)
+    host, reasons = find(tmp_path)
+    assert classes(host, "-pci-0000:af:00.0") == set()
+    assert "the host may use it" in reasons["sys/bus/pci/devices/0000:af:00.0"]
+    allowed = discover(tmp_path, DiscoverySettings(devices_allowed=("15b3:1017",)))
+    assert classes(allowed, "-pci-0000:af:00.0") == {"CUSTOM_PCI_15B3_1017"}
+
+
+def test_a_pf_without_interfaces_is_given_whole(tmp_path: Path) -> None:
+    """No driver for networks has it: the folder for interfaces itself is missing."""
+    whole_pf(tmp_path)
+    _hide_interface(tmp_path)
+    (tmp_path / "sys/devices/pci0000:af/0000:af:00.0/net").rmdir()
+    assert classes(find(tmp_path)[0], "-pci-0000:af:00.0") == {"CUSTOM_PCI_15B3_1017"}
 
 
 def test_a_pf_whose_vfs_are_not_found_is_not_given_whole(tmp_path: Path) -> None:

@@ -81,10 +81,13 @@ def _read_of_devices(sysroot: Sysroot, devices: frozenset[str]) -> _Found:
             folder = sysroot.folder(f"sys/bus/pci/devices/{address}/net")
             if folder is None:
                 continue
-            for name in folder.names():
+            names = folder.names()
+            if not names:
+                # The interfaces of a device are not shown outside of their network namespace.
+                yield address, None
+            for name in names:
                 interface = sysroot.folder(f"sys/class/net/{name}") or folder.folder(name)
-                if interface is not None:
-                    yield address, _read_interface(sysroot, interface, name)
+                yield address, None if interface is None else _read_interface(sysroot, interface, name)
         except Unusable as error:
             sysroot.leave_out(error.path, error.reason)
             yield address, None

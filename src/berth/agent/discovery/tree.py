@@ -274,7 +274,9 @@ class TreeBuilder:
     ) -> Offer:
         offer = Offer()
         is_up = any(interface.is_up for interface in interfaces)
-        is_known = device.address not in self._found.interfaces.unreadable
+        is_known = device.address not in self._found.interfaces.unreadable and all(
+            interface.is_up is not None for interface in interfaces
+        )
         if device.vfs:
             offer.name_units("SRIOV_NET_VF", (vf.address for vf in vfs))
         elif device.vfs_claimed:
