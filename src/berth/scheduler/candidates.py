@@ -12,7 +12,7 @@ from typing import Final, Self
 import msgspec
 import numpy as np
 
-from berth.model.ids import ProviderId
+from berth.model.ids import ProviderId, Row
 from berth.model.placement import Amounts, Wanted
 from berth.model.rejections import Rejection, ResourceClassNotFound
 from berth.model.scheduling import CandidatesRequest, Constraints, HostCandidate, ScheduleRequest
@@ -27,7 +27,7 @@ from berth.search.assignments import (
 )
 from berth.search.patterns import Patterns, TreeKinds
 from berth.search.providers import find_unknown_traits
-from berth.search.slots import Slot, anchors_of, slots_of, split_at
+from berth.search.slots import Slot, anchors_of, drop_anchors_without_subtrees, slots_of, split_at
 from berth.view import Mask, ProviderRecord, View
 
 _RESULTS_MAX: Final = 2_000
@@ -82,7 +82,8 @@ def find_unknown_names(view: View, ask: CandidatesRequest) -> Rejection | None:
 class HostCandidates:
     """The candidates of a request in a view. After a claim, ``after_claim`` brings it up to date.
 
-    ``hosts`` are the hosts that may have a candidate; where ``is_certain``, they do have one.
+    ``hosts`` are the hosts that may have a candidate; where ``is_certain``, they do have one. After the first
+    that has none (then ``has_counted``) all others are dropped that cannot have one by counting.
     """
 
     def __init__(
@@ -107,6 +108,8 @@ class HostCandidates:
         self._patterns = Patterns(slots)
         self._kinds: TreeKinds | None = None
         self._barren: set[object] = set()
+        self.has_counted = False
+        self._given_up: set[Row] = set()
         self.hosts: Mask = drop_pools(view, anchors_of(view, ask, slots))
         if not any(amounts for slot in slots for amounts in slot.amounts):
             # A member that takes nothing is on no host.
@@ -135,6 +138,10 @@ class HostCandidates:
     @property
     def is_certain(self) -> bool:
         return self._is_single
+
+    @property
+    def slots(self) -> list[Slot]:
+        return self._slots
 
     @property
     def given_up(self) -> int:
@@ -184,6 +191,8 @@ class HostCandidates:
         if not found and not (is_cut_short and effort.gave_up > given_up):
             # Claims only take: the next member need not search here again, unless it might search longer.
             self.hosts[host.row] = False
+            if effort.gave_up > given_up:
+                self._given_up.add(host.row)
             self._note_barren(host)
 
     def _search_sharing(self, host: ProviderRecord) -> Iterator[Assignment]:
@@ -196,10 +205,29 @@ class HostCandidates:
         """Remember a tree in which nothing was found: others that are alike need not be searched."""
         if self._splits or any(slot.sharing for slot in self._slots):
             return
+        if not self.has_counted:
+            self.has_counted = True
+            drop_anchors_without_subtrees(self._view, self._ask, self._slots, self.hosts)
+        if not self.hosts.any():
+            return
         if self._kinds is None:
             self._view.steps.take(len(self._slots) * (1 + self._view.row_end // 1000))
             self._kinds = TreeKinds(self._view, self._ask, self._slots)
         self._barren.add(self._kinds.of(host.shape()))
+
+    def drop_barren(self, hosts: Mask, count_max: int) -> Mask:
+        """Those of these hosts that have a candidate. At most ``count_max`` are searched, however much
+        was searched before; the others, and those where a search was given up, count as if they had one."""
+        left = hosts & self.hosts
+        if self.is_certain:
+            return left
+        self._effort = Effort(_RESULTS_MAX)
+        for row in np.flatnonzero(left)[:count_max].tolist():
+            next(self.at(self._view.record(row)), None)
+        left &= self.hosts
+        unsure = list(self._given_up)
+        left[unsure] = hosts[unsure]
+        return left
 
     def _named(self, amounts: Amounts) -> tuple[tuple[str, int], ...]:
         name_of = self._view.classes.name_of

@@ -5,7 +5,7 @@ every candidate on it impossible. What only all of them together rule out is rem
 ``together``. This is for explanations; a plan that succeeds never needs it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -27,7 +27,7 @@ from berth.search.providers import (
     with_any_trait,
     with_room,
 )
-from berth.search.slots import roots_with_sum
+from berth.search.slots import Slot, roots_with_sum
 from berth.view import Mask, ProviderRecord, View
 
 TOGETHER_MAX: Final = 1_000
@@ -71,10 +71,8 @@ class _Constraint(NamedTuple):
 
 def all_hosts(view: View) -> Mask:
     """The rows of hosts."""
-    view.steps.take(view.row_end // 10)
-    mask = np.zeros(view.row_end, np.bool_)
-    mask[[record.row for record in view.providers.values() if record.parent is None]] = True
-    return drop_pools(view, mask)
+    view.steps.take(10 + view.row_end // 1000)
+    return drop_pools(view, view.roots())
 
 
 class Narrowed(NamedTuple):
@@ -89,17 +87,24 @@ class Narrowed(NamedTuple):
         return [int(np.count_nonzero(result.left)) for result in reversed(self.results)]
 
 
-def narrow_down(view: View, request: ScheduleRequest, options: SchedulerOptions) -> Narrowed | Rejection:
+def narrow_down(
+    view: View,
+    request: ScheduleRequest,
+    options: SchedulerOptions,
+    searched: Sequence[HostCandidates] = (),
+) -> Narrowed | Rejection:
     """What each constraint leaves. Of several things asked for, the one that hosts come closest to counts; of
-    equally close ones the last, unless it asks for more than the first."""
+    equally close ones the last, unless it asks for more than the first. ``searched``: the candidates of the
+    first of them in this very view, where they have been looked for."""
     closest: Narrowed | None = None
     asked = asks_in(view, request)
     if isinstance(asked, Rejection):
         return asked
-    for one in asked:
-        results = _narrow_down(view, one, options)
-        if isinstance(results, Rejection):
-            return results
+    for number, one in enumerate(asked):
+        candidates = searched[number] if number < len(searched) else HostCandidates.of(view, one.ask)
+        if isinstance(candidates, Rejection):
+            return candidates
+        results = _narrow_down(view, one, options, candidates)
         narrowed = Narrowed(one, results)
         is_last = closest is not None and narrowed.left == closest.left
         is_closer = closest is None or narrowed.left > closest.left
@@ -115,27 +120,44 @@ def _asks_for_more(view: View, one: ScheduleRequest, first: ScheduleRequest) -> 
 
 
 def _narrow_down(
-    view: View, request: ScheduleRequest, options: SchedulerOptions
-) -> list[ConstraintResult] | Rejection:
-    candidates = HostCandidates.of(view, request.ask)
-    if isinstance(candidates, Rejection):
-        return candidates
+    view: View, request: ScheduleRequest, options: SchedulerOptions, candidates: HostCandidates
+) -> list[ConstraintResult]:
     left = all_hosts(view)
     found = [ConstraintResult("hosts", "any host", left)]
-    for constraint in _constraints(view, request, options):
-        before, left = left, left & constraint.passing
-        pools = _name_pools(view, constraint, before & ~left)
-        nearest = _name_nearest(view, constraint, before & ~left)
-        found.append(ConstraintResult(constraint.name, constraint.asked, left, pools, nearest))
-    before, left = left, _together(view, candidates, left)
-    nearest = _describe_first(view, request.ask, before & ~left)
+    for constraint in _general_constraints(view, request, options):
+        found.append(_narrow(view, constraint, found[-1].left))
+    whole = {slot.group.suffix: slot for slot in candidates.slots if not slot.spans}
+    for group in request.ask.groups:
+        slot = whole.get(group.suffix)
+        left = found[-1].left
+        if slot is not None and not (left & ~slot.anchors).any():
+            # Every host that is left meets all that the group asks for: so it meets each part of it.
+            found += [
+                ConstraintResult(name, asked, left) for name, asked in _words(view, group, request.ask.split)
+            ]
+            continue
+        for constraint in _group(view, group, request.ask.split):
+            found.append(_narrow(view, constraint, found[-1].left))
+    before = found[-1].left
+    left = candidates.drop_barren(before, TOGETHER_MAX)
+    nearest = _describe_first(view, request.ask, candidates.slots, before & ~left)
     found.append(ConstraintResult("together", _describe_whole(request.ask), left, nearest=nearest))
     return found
 
 
+def _narrow(view: View, constraint: _Constraint, before: Mask) -> ConstraintResult:
+    view.steps.take(1 + view.row_end // 4000)
+    left = before & constraint.passing
+    removed = before & ~left
+    if not removed.any():
+        return ConstraintResult(constraint.name, constraint.asked, left)
+    pools, nearest = _name_pools(view, constraint, removed), _name_nearest(view, constraint, removed)
+    return ConstraintResult(constraint.name, constraint.asked, left, pools, nearest)
+
+
 def _name_nearest(view: View, constraint: _Constraint, removed: Mask) -> str:
     """The provider of a host that was removed which comes closest to having enough."""
-    if constraint.part is None or not removed.any():
+    if constraint.part is None:
         return ""
     class_id, amount, usable = constraint.part
     rows, most = view.classes.column(class_id).free_for_one()
@@ -147,11 +169,14 @@ def _name_nearest(view: View, constraint: _Constraint, removed: Mask) -> str:
     return f"{name} comes closest: {most[row]} of {amount} {view.classes.name_of(class_id)}."
 
 
-def _describe_first(view: View, ask: CandidatesRequest, removed: Mask) -> str:
+def _describe_first(view: View, ask: CandidatesRequest, slots: list[Slot], removed: Mask) -> str:
     """What falls short on the first host that was removed."""
     rows = np.flatnonzero(removed)
-    words = describe_shortage(view, ask, view.record(Row(int(rows[0])))) if len(rows) else None
-    return "" if words is None else f"{view.record(Row(int(rows[0]))).name}: {words}."
+    if not len(rows):
+        return ""
+    host = view.record(Row(int(rows[0])))
+    words = describe_shortage(view, ask, slots, host)
+    return "" if words is None else f"{host.name}: {words}."
 
 
 def _describe_whole(ask: CandidatesRequest) -> str:
@@ -170,8 +195,6 @@ def count_steps(results: list[ConstraintResult]) -> tuple[ConstraintStep, ...]:
 
 def _name_pools(view: View, constraint: _Constraint, removed: Mask) -> tuple[PoolShortage, ...]:
     """Of the pools that have too little, those that would have served a host that was removed for it."""
-    if not constraint.short or not removed.any():
-        return ()
     serving = [
         shortage
         for record, shortage in constraint.short
@@ -180,8 +203,10 @@ def _name_pools(view: View, constraint: _Constraint, removed: Mask) -> tuple[Poo
     return tuple(sorted(serving, key=lambda one: (-one.free, one.pool))[:POOLS_NAMED_MAX])
 
 
-def _constraints(view: View, request: ScheduleRequest, options: SchedulerOptions) -> Iterator[_Constraint]:
-    """Each constraint with the hosts that meet it (and those before it of the same group)."""
+def _general_constraints(
+    view: View, request: ScheduleRequest, options: SchedulerOptions
+) -> Iterator[_Constraint]:
+    """Each constraint that is not of a group, with the hosts that meet it."""
     forced = request.hints.forced_host
     if forced is None:
         for filter in options.filters:
@@ -191,8 +216,6 @@ def _constraints(view: View, request: ScheduleRequest, options: SchedulerOptions
     else:
         yield _Constraint("forced_host", f"the host {forced}", forced_host(view, forced))
     yield from _root_traits(view, request.ask)
-    for group in request.ask.groups:
-        yield from _group(view, group, request.ask.split)
 
 
 def forced_host(view: View, name: str) -> Mask:
@@ -213,61 +236,91 @@ def _root_traits(view: View, ask: CandidatesRequest) -> Iterator[_Constraint]:
         yield _Constraint("root_forbidden", f"the host itself has not {_or(ask.root_forbidden)}", ~have_not)
 
 
-def _group(view: View, group: RequestGroup, split: frozenset[str]) -> Iterator[_Constraint]:
-    """What one group of a request asks for. ``usable`` are the rows that can still serve it; where a group
-    may span providers, traits that it requires may lie on any of them, and classes need not share one. Those
-    in ``split`` may come from several."""
-    spans = group.suffix == UNSUFFIXED and bool(
+def _may_span(view: View, group: RequestGroup) -> bool:
+    """Whether what a group asks for may come from several providers."""
+    return group.suffix == UNSUFFIXED and bool(
         view.nested_count or view.rows_with_trait(SHARES_VIA_AGGREGATE)
     )
-    usable = np.ones(view.row_end, np.bool_)
-    where = "" if group.suffix == UNSUFFIXED else " on one provider"
+
+
+def _words(view: View, group: RequestGroup, split: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """The name of each constraint of a group, and what it asks for."""
+    suffix, spans = group.suffix, _may_span(view, group)
+    where = "" if suffix == UNSUFFIXED else " on one provider"
     where += f" for {group.label}" if group.label else ""
+    for any_of in group.required:
+        yield f"required{suffix}", f"{_alternatives(any_of)}{where}"
+    if group.forbidden:
+        yield f"forbidden{suffix}", f"not {_or(group.forbidden)}{where}"
+    if group.member_of:
+        asked = " and ".join(f"in aggregate {' or '.join(ids)}" for ids in group.member_of)
+        yield f"member_of{suffix}", asked
+    if group.not_member_of:
+        yield f"not_member_of{suffix}", f"not in aggregate {_or(group.not_member_of)}"
+    if group.in_tree is not None:
+        yield f"in_tree{suffix}", f"in the tree of {group.in_tree}"
+    for name, amount in group.resources:
+        is_split = spans and name in split
+        place = " on all providers of a host together" if is_split else where
+        yield f"resources{suffix}:{name}", f"{amount} {name} free{place}"
+
+
+class _Judged(NamedTuple):
+    """What is known of a constraint but its words: see ``_Constraint``."""
+
+    passing: Mask
+    short: tuple[tuple[ProviderRecord, PoolShortage], ...] = ()
+    part: _Part | None = None
+
+
+def _group(view: View, group: RequestGroup, split: frozenset[str]) -> Iterator[_Constraint]:
+    """Each constraint of a group with the hosts that meet it, and those before it."""
+    for (name, asked), judged in zip(_words(view, group, split), _judge(view, group, split), strict=True):
+        yield _Constraint(name, asked, *judged)
+
+
+def _judge(view: View, group: RequestGroup, split: frozenset[str]) -> Iterator[_Judged]:
+    """What one group of a request asks for, in the order of its words. ``usable`` are the rows that can still
+    serve it; where a group may span providers, traits that it requires may lie on any of them, and classes
+    need not share one. Those in ``split`` may come from several."""
+    spans = _may_span(view, group)
+    usable = np.ones(view.row_end, np.bool_)
     for any_of in group.required:
         having = with_all_traits(view, (any_of,))
         assert having is not None, "an alternative names traits"
         if not spans:
             having = usable = usable & having
-        asked = f"{_alternatives(any_of)}{where}"
-        yield _Constraint(f"required{group.suffix}", asked, _reachable_hosts(view, having))
+        yield _Judged(_reachable_hosts(view, having))
     having_not = with_any_trait(view, group.forbidden)
     if having_not is not None:
         usable = usable & ~having_not
-        asked = f"not {_or(group.forbidden)}{where}"
-        yield _Constraint(f"forbidden{group.suffix}", asked, _reachable_hosts(view, usable))
+        yield _Judged(_reachable_hosts(view, usable))
     inside = in_all_aggregates(view, group.member_of)
     if inside is not None:
         usable = usable & (inside | inside[view.root_rows] if spans else inside)
-        asked = " and ".join(f"in aggregate {' or '.join(ids)}" for ids in group.member_of)
-        yield _Constraint(f"member_of{group.suffix}", asked, _reachable_hosts(view, usable))
+        yield _Judged(_reachable_hosts(view, usable))
     outside = in_any_aggregate(view, group.not_member_of)
     if outside is not None:
         usable = usable & ~outside
         if spans:
             usable &= ~outside[view.root_rows]
-        asked = f"not in aggregate {_or(group.not_member_of)}"
-        yield _Constraint(f"not_member_of{group.suffix}", asked, _reachable_hosts(view, usable))
+        yield _Judged(_reachable_hosts(view, usable))
     if group.in_tree is not None:
         usable = usable.copy()
         narrow_to_tree(view, usable, group)
-        asked = f"in the tree of {group.in_tree}"
-        yield _Constraint(f"in_tree{group.suffix}", asked, _reachable_hosts(view, usable))
+        yield _Judged(_reachable_hosts(view, usable))
     for name, amount in group.resources:
         class_id = view.classes.id_of(name)
         assert class_id is not None, "names were looked up before"
         if spans and name in split:
-            asked = f"{amount} {name} free on all providers of a host together"
-            passing = roots_with_sum(view, class_id, amount, usable)
-            yield _Constraint(f"resources:{name}", asked, passing)
+            yield _Judged(roots_with_sum(view, class_id, amount, usable))
             continue
         short = _find_short(view, usable, class_id, amount)
         having = usable & with_room(view, class_id, amount)
         part = _Part(class_id, amount, usable) if group.suffix != UNSUFFIXED else None
         if not spans:
             usable = having
-        asked = f"{amount} {name} free{where}"
-        passing = _reachable_hosts(view, having)
-        yield _Constraint(f"resources{group.suffix}:{name}", asked, passing, short, part)
+        yield _Judged(_reachable_hosts(view, having), short, part)
 
 
 def _find_short(
@@ -292,24 +345,13 @@ def _find_short(
 def _reachable_hosts(view: View, usable: Mask) -> Mask:
     """The hosts that these rows can serve: in their own tree, or through an aggregate that they share."""
     sharing = view.rows_with_trait(SHARES_VIA_AGGREGATE)
-    view.steps.take(10 + (view.row_end // 200) * (1 + len(sharing)))
+    view.steps.take(10 + (view.row_end // 300) * (1 + len(sharing)))
     found = np.zeros(view.row_end, np.bool_)
     found[view.root_rows[usable]] = True
     for row in sharing:
         if usable[row]:
             found |= roots_served(view, view.record(row).aggregates)
     return found
-
-
-def _together(view: View, candidates: HostCandidates, left: Mask) -> Mask:
-    """The hosts that have a candidate."""
-    left = left & candidates.hosts
-    if candidates.is_certain:
-        return left
-    for row in np.flatnonzero(left)[:TOGETHER_MAX].tolist():
-        given_up = candidates.given_up
-        left[row] = next(candidates.at(view.record(row)), None) is not None or candidates.given_up > given_up
-    return left
 
 
 def _alternatives(any_of: AnyOf) -> str:

@@ -105,6 +105,11 @@ class Ranking:
         self._left -= 1
         return Row(int(self._hosts[place]))
 
+    def keep(self, mask: Mask) -> None:
+        """Drop the hosts that are not in the mask."""
+        self._weights[~mask[self._hosts]] = _OUT
+        self._left = int(np.count_nonzero(self._weights != _OUT))
+
     def _least_of_best(self, count: int) -> np.float64:
         end = len(self._weights)
         at = end - min(count, self._left)
@@ -139,7 +144,7 @@ def plan(
 ) -> Plan | Rejection:
     """A plan for as many members as fit, if these are enough; NoFit if not; or what is wrong with the
     request. The view is as it was before."""
-    view.steps.take(200 + view.row_end // 50)
+    view.steps.take(200 + view.row_end // 1000)
     unknown = find_unknown(view, request.hints)
     if unknown is not None:
         return unknown
@@ -297,7 +302,8 @@ class _Attempt:
         # A full group is full on every host.
         gave_up = gave_up and not isinstance(self._refused, GroupFull)
         rest = msgspec.structs.replace(request, members=request.members[len(self.placed) :])
-        narrowed = narrow_down(self._view, rest, self._options)
+        searched = [] if self.placed else [search.candidates for search in self._searches]
+        narrowed = narrow_down(self._view, rest, self._options, searched)
         if isinstance(narrowed, Rejection):
             return narrowed
         steps = count_steps(narrowed.results)
@@ -307,11 +313,11 @@ class _Attempt:
 
     def _rank_hosts(self, candidates: HostCandidates, one: ScheduleRequest) -> Ranking:
         """The hosts that could have a member, and how good they are."""
-        self._view.steps.take(20 + self._view.row_end // 100)
         mask = candidates.hosts & self.allowed
         for passing in self._filter_again(one):
             mask &= passing
         hosts = np.flatnonzero(mask)
+        self._view.steps.take(20 + self._view.row_end // 400 + len(hosts) // 100)
         if not self.placed and stays_together(self._view, self._request):
             hosts = keep_roomiest(self._view, self._request, hosts)
         return Ranking(hosts, weigh_hosts(self._view, one, self._options, hosts))
@@ -325,7 +331,9 @@ class _Attempt:
     def _choose(
         self, search: _AskSearch, ranking: Ranking, member: ConsumerId
     ) -> tuple[HostCandidate, list[Event]] | None:
+        candidates = search.candidates
         while search.patience:
+            had_counted = candidates.has_counted
             row = ranking.take_any_of_best(self._options.subset_size, self._rng)
             if row is None:
                 return None
@@ -334,6 +342,8 @@ class _Attempt:
                 return granted
             if isinstance(self._refused, (*_WRONG_ANYWHERE, GroupFull)):
                 return None
+            if candidates.has_counted and not had_counted:
+                ranking.keep(candidates.hosts)
         self._gave_up |= not ranking.is_empty
         return None
 

@@ -5,34 +5,61 @@ beside those before it: that one, and the provider that comes closest to having 
 """
 
 from collections.abc import Iterator
+from typing import Final
 
 from berth.model.ids import ClassId, Row
-from berth.model.rejections import Rejection
 from berth.model.scheduling import UNSUFFIXED, CandidatesRequest, RequestGroup
 from berth.search.assignments import Effort, assignments_at
-from berth.search.slots import Slot, slots_of, split_at
+from berth.search.slots import Slot, split_at
 from berth.view import ProviderRecord, View
+
+_STEPS_MAX: Final = 1_000
+"""How many steps the searches for one host may take, all together: beyond that it is not known."""
 
 _Placed = list[tuple[Slot, ProviderRecord]]
 
 
-def describe_shortage(view: View, ask: CandidatesRequest, host: ProviderRecord) -> str | None:
+def describe_shortage(
+    view: View, ask: CandidatesRequest, slots_asked: list[Slot], host: ProviderRecord
+) -> str | None:
     """What falls short on a host, as a sentence without its full stop; None if nothing does, or if it is not
-    known."""
-    known = slots_of(view, ask)
-    slots = None if isinstance(known, Rejection) else split_at(known, host)
+    known. ``slots_asked`` are those of what is asked."""
+    slots = split_at(slots_asked, host)
     if slots is None:
         return None
+    short = None if any(slot.sharing for slot in slots) else _describe_total(view, slots, host)
+    if short is not None:
+        return short
     follow = {affinity.suffix for affinity in ask.affinities}
     slots.sort(key=lambda slot: slot.group.suffix in follow)
     placed: _Placed = []
+    effort = Effort(0)
+    effort.steps_max = _STEPS_MAX
     for count in range(1, len(slots) + 1):
-        effort = Effort(1)
         found = next(assignments_at(view, ask, slots[:count], host, effort), None)
         if found is None:
             return None if effort.gave_up else _Shortage(view, ask, host, slots[count - 1], placed).words()
         placed = list(zip(slots, found, strict=False))
     return None
+
+
+def _describe_total(view: View, slots: list[Slot], host: ProviderRecord) -> str | None:
+    """The class of which all providers of a host together have too little, if there is one: no search can
+    succeed then, and to find that out takes it long."""
+    asked: dict[ClassId, int] = {}
+    for slot in slots:
+        for class_id, amount in slot.amounts:
+            asked[class_id] = asked.get(class_id, 0) + amount
+    for class_id, amount in asked.items():
+        left = sum(_free(record, class_id) for record in host.tree() if class_id in record.inventories)
+        if left < amount:
+            name = view.classes.name_of(class_id)
+            return f"{amount} {name} are needed in all, and its providers have {left} left together"
+    return None
+
+
+def _free(record: ProviderRecord, class_id: ClassId) -> int:
+    return max(0, record.inventories[class_id].capacity - record.used.get(class_id, 0))
 
 
 class _Shortage:

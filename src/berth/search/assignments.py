@@ -226,6 +226,7 @@ class _Search:
             or self._lacks_traits()
             or not all(map(self._has_providers, self._apart_sets))
             or self._lacks_devices()
+            or not all(map(self._has_subtree, self._subtree_sets, self._tops))
         )
 
     def _lacks_amounts(self) -> bool:
@@ -274,6 +275,26 @@ class _Search:
                 if sum(sorted(rooms.values())[-len(of) :]) < len(asked):
                     return True
         return False
+
+    def _has_subtree(self, slots: list[int], tops: set[Row]) -> bool:
+        """Whether one provider has enough below it of each class that several of these slots ask for, and
+        room for as many of them."""
+        asked: dict[ClassId, list[int]] = {}
+        found: dict[ClassId, dict[Row, ProviderRecord]] = {}
+        for slot in slots:
+            for class_id, amount in self._slots[slot].amounts:
+                asked.setdefault(class_id, []).append(amount)
+                found.setdefault(class_id, {}).update((one.row, one) for one in self._choices[slot])
+        for class_id, amounts in asked.items():
+            if len(amounts) > 1:
+                least, free, rooms = min(amounts), dict.fromkeys(tops, 0), dict.fromkeys(tops, 0)
+                for record in found[class_id].values():
+                    here = _free(record, class_id)
+                    for top in tops.intersection(self._ancestors_of(record)):
+                        free[top] += here
+                        rooms[top] += here // least
+                tops = {top for top in tops if free[top] >= sum(amounts) and rooms[top] >= len(amounts)}
+        return bool(tops)
 
     def _has_providers(self, slots: list[int]) -> bool:
         """Whether these slots could all be on different providers (Kuhn's matching)."""

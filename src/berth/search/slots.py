@@ -180,13 +180,29 @@ def walk_anchors(
     rows = np.flatnonzero(anchors)
     yield from (view.record(Row(row)) for row in rows[:_ANCHORS_BEFORE_COUNTING].tolist())
     rows = rows[_ANCHORS_BEFORE_COUNTING:]
-    if len(rows) and request.same_subtrees and not any(slot.sharing for slot in slots):
+    if len(rows) and request.same_subtrees:
         left = np.zeros_like(anchors)
         left[rows] = True
-        for suffixes in request.same_subtrees:
-            _drop_anchors_without_subtree(view, [one for one in slots if one.group.suffix in suffixes], left)
+        drop_anchors_without_subtrees(view, request, slots, left)
         rows = np.flatnonzero(left)
     yield from (view.record(Row(row)) for row in rows.tolist())
+
+
+def drop_anchors_without_subtrees(
+    view: View, request: CandidatesRequest, slots: list[Slot], mask: Mask
+) -> None:
+    """Drop roots without a subtree such as the request needs. Where others share with the tree this would
+    not be so simple: there none is dropped."""
+    if any(slot.sharing for slot in slots):
+        return
+    seen = []
+    for suffixes in request.same_subtrees:
+        together = [slot for slot in slots if slot.group.suffix in suffixes]
+        # Guests of several cells mostly ask for the same beside each.
+        asked = sorted((id(slot.own), slot.amounts) for slot in together)
+        if asked not in seen:
+            seen.append(asked)
+            _drop_anchors_without_subtree(view, together, mask)
 
 
 def _drop_anchors_with_too_few_providers(
@@ -214,8 +230,8 @@ def _drop_anchors_with_too_little(view: View, slots: list[Slot], mask: Mask) -> 
     for class_id, amounts in asked.items():
         if len(amounts) == 1:
             continue  # Each slot by itself has been looked at.
-        view.steps.take(10 + view.row_end // 100)
         rows, free = view.classes.column(class_id).free()
+        view.steps.take(10 + view.row_end // 500 + len(rows) // 100)
         roots = view.root_rows[rows]
         mask &= np.bincount(roots, free, view.row_end) >= sum(amounts)
         # A provider holds no more parts than it has times the smallest of them.
@@ -226,18 +242,25 @@ def _drop_anchors_without_subtree(view: View, slots: list[Slot], mask: Mask) -> 
     """Drop roots that have no subtree with a choice for every one of these slots in it, and enough of each
     class for all of them. The provider at its top is one of the choices."""
     masks = {id(slot.own): slot.own for slot in slots}
-    asked = _list_amounts(slots)
-    view.steps.take((len(masks) + len(asked)) * (10 + view.row_end // 50))
-    tops = np.logical_or.reduce(list(masks.values()))
-    for own in masks.values():
-        rows = np.flatnonzero(own)
-        tops &= _sum_subtrees(view, rows, np.ones(len(rows))) > 0
-    for class_id, amounts in asked.items():
-        if len(amounts) > 1:
-            having, free = view.classes.column(class_id).free()
-            tops &= _sum_subtrees(view, having, free) >= sum(amounts)
-            tops &= _sum_subtrees(view, having, free // min(amounts)) >= len(amounts)
+    tops = np.logical_or.reduce(list(masks.values())) & mask[view.root_rows]
+    for enough in _judge_subtrees(view, slots, list(masks.values())):
+        tops &= enough
+        if not tops.any():
+            break
     mask &= _roots_of(view, tops)
+
+
+def _judge_subtrees(view: View, slots: list[Slot], masks: list[Mask]) -> Iterator[Mask]:
+    """For each thing that a subtree needs, the rows at the top of one that has it. What is asked for several
+    times comes first: that is what there mostly is too little of."""
+    for class_id, amounts in _list_amounts(slots).items():
+        if len(amounts) > 1:
+            rows, free = view.classes.column(class_id).free()
+            yield _sum_subtrees(view, rows, free // min(amounts)) >= len(amounts)
+            yield _sum_subtrees(view, rows, free) >= sum(amounts)
+    for own in masks:
+        usable = np.flatnonzero(own)
+        yield _sum_subtrees(view, usable, np.ones(len(usable))) > 0
 
 
 def _drop_anchors_without_devices(
@@ -256,7 +279,7 @@ def _drop_anchors_without_devices(
         rows = np.flatnonzero(np.logical_or.reduce([slot.own for slot in cells]))
         roots = view.root_rows[rows]
         asked = _list_amounts([slot for slot in slots if slot.group.suffix in devices])
-        view.steps.take(len(asked) * (10 + view.row_end // 50))
+        view.steps.take(len(asked) * (10 + view.row_end // 500 + len(rows) // 50))
         for class_id, amounts in asked.items():
             having, free = view.classes.column(class_id).free()
             below = _sum_subtrees(view, having, free // min(amounts))[rows]
@@ -268,6 +291,7 @@ def _drop_anchors_without_devices(
 
 def _sum_subtrees(view: View, rows: NDArray[Any], amounts: NDArray[Any]) -> NDArray[np.float64]:
     """For every row the sum of these amounts on it and on all below it."""
+    view.steps.take(10 + view.row_end // 400 + len(rows) // 50)
     parents, total = view.parent_rows, np.zeros(view.row_end)
     at: NDArray[Any] = rows
     while len(at):
@@ -375,8 +399,8 @@ class _Sharing:
 
 def roots_with_sum(view: View, class_id: ClassId, amount: int, own: Mask) -> Mask:
     """The roots in whose trees these rows have as much of a class for one consumer, all together."""
-    view.steps.take(10 + view.row_end // 100)
     rows, free = view.classes.column(class_id).free_for_one()
+    view.steps.take(10 + view.row_end // 500 + len(rows) // 50)
     usable = own[rows]
     enough: Mask = np.bincount(view.root_rows[rows[usable]], free[usable], view.row_end) >= amount
     return enough

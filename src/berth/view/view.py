@@ -56,7 +56,7 @@ from berth.view.groups import Groups, hosts_of
 from berth.view.provider import ProviderRecord
 from berth.view.records import ProjectCounts, Records
 from berth.view.resource_classes import ResourceClasses
-from berth.view.sets import OrderedIds, RowSet
+from berth.view.sets import Mask, OrderedIds, RowSet
 
 UNLIMITED: Final = sys.maxsize
 
@@ -174,6 +174,12 @@ class View:
     def parent_rows(self) -> NDArray[np.int32]:
         """The row of its parent, for every row in use; its own, for a root. Not to be written to."""
         return self._parent_rows[: len(self.rows)]
+
+    def roots(self) -> Mask:
+        """The rows of providers that have no parent."""
+        mask: Mask = self.parent_rows == np.arange(self.row_end)
+        mask[[row for row in self._free_rows if self.rows[row] is None]] = False
+        return mask
 
     def has_trait(self, name: str) -> bool:
         """Whether there is such a trait at all."""

@@ -207,7 +207,8 @@ class HostChecker:
         found = next(self._candidates.at(host), None) is not None
         words = "there is a candidate"
         if not found:
-            short = describe_shortage(self._view, self._request.ask, host) if has_parts else None
+            ask, slots = self._request.ask, self._candidates.slots
+            short = describe_shortage(self._view, ask, slots, host) if has_parts else None
             words = short or "there is no candidate for all of it"
         return Check("together", "all of it at once on one host", words, found)
 

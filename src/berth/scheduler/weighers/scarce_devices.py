@@ -24,10 +24,10 @@ def weigh(view: View, request: ScheduleRequest, hosts: Rows) -> Weights | None:
     scarce = [class_id for class_id in scarce if class_id not in asked]
     if not scarce:
         return None
-    view.steps.take(len(scarce) * (1 + view.row_end // 1000))
     kept = np.zeros(view.row_end)
     for class_id in scarce:
         rows, free = view.classes.column(class_id).free()
+        view.steps.take(1 + view.row_end // 2000 + len(rows) // 100)
         has_some = np.zeros(view.row_end, np.bool_)
         has_some[view.root_rows[rows[free > 0]]] = True
         kept -= has_some
