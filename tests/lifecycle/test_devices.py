@@ -386,10 +386,47 @@ async def test_units_follow_a_need_that_is_added_and_removed() -> None:
         await done(cloud, "stop", server)
         await done(cloud, "start", server)
         await settled(cloud)
+        await done(cloud, "stop", server)
         assert (await cloud.client().ask("DELETE", path)).status == 204
         await cloud.all_at_rest()
         (less,) = (await assigned(cloud, server)).values()
         assert less.units == before.units
+        await done(cloud, "start", server)
+        await settled(cloud)
+
+
+@pytest.mark.parametrize("smaller", [None, {"SRIOV_NET_VF": 1}, {"VGPU": 1}])
+async def test_units_of_a_running_server_are_not_taken_away(smaller: dict[str, int] | None) -> None:
+    async with running(hosts=1) as cloud:
+        server = await created(cloud)
+        path = f"/berth/v1/servers/{server.id}/needs/port"
+        put = await cloud.client().ask("PUT", path, {"resources": {"SRIOV_NET_VF": 2}})
+        assert put.status == 200, put.body
+        await cloud.all_at_rest()
+        await done(cloud, "stop", server)
+        await done(cloud, "start", server)
+        (before,) = (await assigned(cloud, server)).values()
+
+        async def reduce() -> Any:
+            if smaller is None:
+                return await cloud.client().ask("DELETE", path)
+            return await cloud.client().ask("PUT", path, {"resources": smaller})
+
+        refused = await reduce()
+        assert (refused.status, refused.body["errors"][0]["detail"]) == (
+            409,
+            f"Cannot take away SRIOV_NET_VF of the need port: server {server.id} is active and may be using "
+            "it. Stop the server first.",
+        )
+        assert [one.units for one in (await assigned(cloud, server)).values()] == [before.units]
+        # It may grow, and shrink when the server is stopped: others are built with what it had.
+        await done(cloud, "stop", server)
+        assert (await reduce()).status in (200, 204)
+        other = await created(cloud)
+        await done(cloud, "start", server)
+        await settled(cloud)
+        (given,) = (await assigned(cloud, other)).values()
+        assert units_of(given) & units_of(before)
 
 
 async def test_a_need_that_is_removed_before_the_region_knows_its_units_frees_them() -> None:

@@ -5,7 +5,8 @@ A need is part of every claim and every move of its server from then on: ``reque
 request, and notes where it is met. Here it is set and removed, for a server that is not busy:
 
 * a server that holds resources gets the need on its host, in the same change as its record, or is refused;
-* a server that holds nothing (it is shelved and offloaded, or never had a place) gets it when it is placed.
+* a server that holds nothing (it is shelved and offloaded, or never had a place) gets it when it is placed;
+* units of a server that may be running are not taken away: it is stopped first.
 
 So at every moment all of a server's needs are held, or none.
 """
@@ -22,6 +23,7 @@ from berth.model.ids import ConsumerId, ProviderId
 from berth.model.placement import INSTANCE
 from berth.model.rejections import (
     NeedDoesNotFit,
+    NeedInUse,
     NeedNotFound,
     Rejection,
     ResourceClassNotFound,
@@ -30,8 +32,9 @@ from berth.model.rejections import (
     ServerUnsettled,
     TooManyNeeds,
 )
+from berth.model.saga_runs import Assignment, assignment_id
 from berth.model.scheduling import HostCandidate
-from berth.model.servers import NEED_GROUPS_TOTAL_MAX, NEEDS_MAX, Held, Need, Place, Server
+from berth.model.servers import NEED_GROUPS_TOTAL_MAX, NEEDS_MAX, Held, Host, Need, Place, Server, VmState
 from berth.sagas.conflicts import ConflictRules, ServerHoldings, find_holdings, minus, plus
 from berth.sagas.proposals import request_units
 from berth.sagas.requests import ask_needs, groups_of, locate_needs
@@ -41,6 +44,7 @@ from berth.search.providers import find_unknown_traits
 from berth.view import Trial, View
 
 _ASKED: Final = "change the needs"
+_NOT_RUNNING: Final[frozenset[VmState]] = frozenset(("stopped", "shelved", "shelved_offloaded"))
 
 
 def set_need(view: View, now_s: int, rules: ConflictRules, id: str, need: Need) -> Enact | Rejection:
@@ -61,6 +65,9 @@ def set_need(view: View, now_s: int, rules: ConflictRules, id: str, need: Need) 
     met = _meet(view, server, server.place, need, rest, now_s)
     if isinstance(met, Rejection):
         return met
+    in_use = _find_in_use(view, server, need.name, () if before is None else before.held, met.held)
+    if in_use is not None:
+        return in_use
     return _claim_needs(view, server, (*others, met), plus((rest, met.held)), holdings, now_s)
 
 
@@ -74,6 +81,9 @@ def remove_need(view: View, now_s: int, rules: ConflictRules, id: str, name: str
         return NeedNotFound(id, name)
     if not before.held:
         return Enact((replace_record(view, _replace_needs(server, others, now_s)),))
+    in_use = _find_in_use(view, server, name, before.held, ())
+    if in_use is not None:
+        return in_use
     holdings = find_holdings(view, server, rules, _ASKED, now_s)
     if not isinstance(holdings, ServerHoldings):
         return holdings
@@ -120,6 +130,22 @@ def _split_needs(server: Server, name: str) -> tuple[tuple[Need, ...], Need | No
 def _find_rest(holdings: ServerHoldings, before: Need | None) -> Held:
     """What is held beside a need."""
     return holdings.held if before is None else minus(holdings.held, before.held)
+
+
+def _find_in_use(view: View, server: Server, name: str, before: Held, after: Held) -> NeedInUse | None:
+    """Why a need cannot become smaller: its units would be given to others while the server uses them."""
+    if server.state in _NOT_RUNNING or server.place is None:
+        return None
+    host = view.records.get(Host, server.place.id)
+    assigned = view.records.get(Assignment, assignment_id(server.id, server.place.id))
+    named = {} if host is None else dict(host.unit_classes)
+    given = {} if assigned is None else assigned.units
+    for id, amounts in minus(before, after):
+        for kind, _ in amounts:
+            # The host may have got another shape since the units were given, or before it was told here.
+            if kind in named.get(id, ()) or kind in given.get(id, ()):
+                return NeedInUse(server.id, name, kind, server.state)
+    return None
 
 
 def _replace_needs(server: Server, needs: tuple[Need, ...], now_s: int) -> Server:

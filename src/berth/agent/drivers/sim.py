@@ -116,7 +116,8 @@ class SimDriver:
         taken = {
             unit
             for server, given in self._units.items()
-            if server != command.server
+            # A server that is stopped uses none: it is told which it has when it starts.
+            if server != command.server and self._disk.get(server) != "stopped"
             for unit in list_units(given)
         }
         for provider, kinds in command.units.items():
@@ -131,9 +132,21 @@ class SimDriver:
         if command.verb not in _GIVING:
             return
         if command.units:
+            self._take_from_stopped(command)
             self._units[command.server] = command.units
         else:
             self._units.pop(command.server, None)
+
+    def _take_from_stopped(self, command: AgentCommand) -> None:
+        """Servers that are stopped have not got any more what another one gets."""
+        given = set(list_units(command.units))
+        for server in [server for server, units in self._units.items() if given & set(list_units(units))]:
+            self._units[server] = {
+                provider: {
+                    kind: tuple(unit for unit in names if unit not in given) for kind, names in kinds.items()
+                }
+                for provider, kinds in self._units[server].items()
+            }
 
     async def _pass_time(self, server: str, fate: CommandFate) -> None:
         """Let the time of a command pass. What hangs ends only when it is aborted, or the host with it."""

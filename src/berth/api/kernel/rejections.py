@@ -752,6 +752,14 @@ ROWS: Final[dict[type[Rejection], Row]] = {
             code=codes.NO_FIT,
         ),
     ),
+    r.NeedInUse: Row(
+        berth=Wording(
+            409,
+            "Cannot take away {r.kind} of the need {r.name}: server {r.server} is {r.state} and may be using "
+            "it. Stop the server first.",
+            code=codes.CONFLICT,
+        ),
+    ),
     r.PortNotFound: Row(
         nova=Wording(400, "Port {r.port} could not be found."),
     ),

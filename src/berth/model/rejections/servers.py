@@ -220,6 +220,16 @@ class NeedDoesNotFit(Rejection, frozen=True):
     group: str | None = None
 
 
+class NeedInUse(Rejection, frozen=True):
+    """A need cannot be removed, or made smaller, because the server may be running and use the units of
+    ``kind`` that it has for it."""
+
+    server: str
+    name: str
+    kind: str
+    state: str
+
+
 class PortNotFound(Rejection, frozen=True):
     """A new server names a port that does not exist, or not in its project."""
 
