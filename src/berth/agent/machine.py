@@ -1,7 +1,8 @@
 """The machine that an agent runs on: what discovery finds there, looked at again every minute and when asked.
 
 A look that was cut short, or that the settings do not fit any more, changes nothing: what could not be read
-must not look as if it was gone.
+must not look as if it was gone. If the first look is cut short, it is repeated with more time, which later
+looks have, too; if that is not enough, the agent does not start.
 """
 
 import asyncio
@@ -9,10 +10,12 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from berth.agent.discovery import DiscoveredHost, Discovery, DiscoveryError, ProviderConfigError
+from berth.agent.discovery import Budget, DiscoveredHost, Discovery, DiscoveryError, ProviderConfigError
 from berth.cell.protocol import ReportedProvider
 
 LOOK_EVERY_S: Final = 60.0
+SLOW_LOOK: Final = Budget(seconds=30.0)
+"""For machines whose folders cannot be read in the usual time."""
 _NAMES_SHOWN: Final = 5
 
 _log = logging.getLogger(__name__)
@@ -20,13 +23,19 @@ _log = logging.getLogger(__name__)
 
 class Machine:
     """It is looked at once when it is made: DiscoveryError or ProviderConfigError if the settings do not fit
-    it."""
+    it, DiscoveryError also if it cannot be read whole."""
 
     def __init__(self, discovery: Discovery, look_every_s: float = LOOK_EVERY_S) -> None:
         self._discovery = discovery
         self._look_every_s = look_every_s
         self._asked = asyncio.Event()
-        self._found = discovery.look()
+        self._budget = Budget()
+        self._found = discovery.look(self._budget)
+        if not self._found.is_complete:
+            self._budget = SLOW_LOOK
+            self._found = discovery.look(self._budget)
+        if not self._found.is_complete:
+            raise DiscoveryError(f"{self.name}: the machine was not read whole: {self._found.cut_short}")
 
     @property
     def name(self) -> str:
@@ -45,7 +54,7 @@ class Machine:
         self._asked.set()
 
     async def watch(self, on_change: Callable[[], None]) -> None:
-        """Look again and again; ``on_change`` is called when something else is found."""
+        """Look every minute, and when asked; ``on_change`` is called when the providers have changed."""
         self._log_left_out(self._found)
         while True:
             try:
@@ -60,12 +69,14 @@ class Machine:
     async def _look(self) -> bool:
         """Whether the machine has changed."""
         try:
-            found = await asyncio.to_thread(self._discovery.look)
+            found = await asyncio.to_thread(self._discovery.look, self._budget)
         except (DiscoveryError, ProviderConfigError) as error:
             _log.warning("%s: discovery failed, keeping the last report: %s", self.name, error)
             return False
         if not found.is_complete:
-            _log.warning("%s: discovery was cut short, keeping the last report", self.name)
+            _log.warning(
+                "%s: discovery was cut short, keeping the last report: %s", self.name, found.cut_short
+            )
             return False
         before, self._found = self._found, found
         if found.left_out != before.left_out:

@@ -1,7 +1,6 @@
 """An agent with ``--discover``: it registers what discovery finds, and again when that has changed."""
 
 import asyncio
-import functools
 import os
 import shutil
 import signal
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.agent.discovery import Discovery, DiscoverySettings, discover
+from berth.agent.discovery import DiscoveredHost, Discovery, DiscoveryError, DiscoverySettings, discover
 from berth.agent.discovery.sysroot import Budget
 from berth.agent.fleet import provider_id
 from berth.agent.machine import Machine
@@ -117,6 +116,61 @@ async def test_a_look_that_cannot_be_used_changes_nothing(
     watch.cancel()
 
 
+def limit_looks(monkeypatch: pytest.MonkeyPatch, *entries: int) -> list[float]:
+    """Have looks read so many entries at most, the last number from then on; the seconds that each was given
+    are returned."""
+    limits = list(entries)
+    seconds: list[float] = []
+
+    def look(
+        root: Path, settings: DiscoverySettings, *, data: Path | None = None, budget: Budget | None = None
+    ) -> DiscoveredHost:
+        given = budget or Budget()
+        seconds.append(given.seconds)
+        limit = limits.pop(0) if len(limits) > 1 else limits[0]
+        return discover(root, settings, data=data, budget=given._replace(entries=limit))
+
+    monkeypatch.setattr("berth.agent.discovery.discover", look)
+    return seconds
+
+
+def test_a_first_look_that_was_cut_short_is_repeated_with_more_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sysroots.two_pfs(tmp_path / "root")
+    whole = make_machine(tmp_path / "root").providers
+    assert len(whole) == 5
+    seconds = limit_looks(monkeypatch, 20, 500_000)
+    # The provider that a file names and the cell of the setting were not read the first time.
+    folder = tmp_path / "providers"
+    folder.mkdir()
+    (folder / "a.yaml").write_text(
+        "meta: {schema_version: '1.0'}\n"
+        "providers: [{identification: {name: 'node-1-pci-0000:af:00.0'}, traits: {additional: [CUSTOM_X]}}]\n"
+    )
+    settings = DiscoverySettings(
+        sysroot=str(tmp_path / "root"), provider_config=str(folder), reserved_memory_mb=("1=1024",)
+    )
+    machine = Machine(Discovery(settings))
+    assert [provider.id for provider in machine.providers] == [provider.id for provider in whole]
+    assert machine.providers[2].inventories["MEMORY_MB"].reserved == 1024
+    assert "CUSTOM_X" in machine.providers[-1].traits
+    assert seconds == [3.0, 30.0]
+
+
+@pytest.mark.parametrize("entries", [10, 100, 250])
+def test_a_machine_that_cannot_be_read_whole_does_not_start(
+    entries: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sysroots.two_pfs(tmp_path)
+    limit_looks(monkeypatch, entries)
+    with pytest.raises(DiscoveryError) as refused:
+        make_machine(tmp_path)
+    assert f"node-1: the machine was not read whole: {entries} files and folders were read" in str(
+        refused.value
+    )
+
+
 async def test_a_look_that_was_cut_short_changes_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,8 +178,7 @@ async def test_a_look_that_was_cut_short_changes_nothing(
     machine = make_machine(tmp_path, look_every_s=3600)
     before = machine.providers
     watch = asyncio.create_task(machine.watch(lambda: None))
-    short = functools.partial(discover, budget=Budget(entries=100))
-    monkeypatch.setattr("berth.agent.discovery.discover", short)
+    limit_looks(monkeypatch, 100)
     machine.look_soon()
     await until(lambda: "discovery was cut short, keeping the last report" in caplog.text)
     assert machine.providers is before

@@ -30,6 +30,7 @@ from berth.cell.protocol import ReportedProvider
 
 __all__ = [
     "UNNAMED",
+    "Budget",
     "Device",
     "DiscoveredHost",
     "Discovery",
@@ -59,11 +60,13 @@ class Discovery:
         self._additions = () if folder is None else read_provider_config(Path(folder))
         self._has_looked = False
 
-    def look(self) -> "DiscoveredHost":
-        """The host as it is now. Only the first time every provider that an operator names must be there."""
-        host = discover(Path(self._settings.sysroot), self._settings, data=self._data)
-        providers = add_to_providers(host.providers, self._additions, skip_unknown=self._has_looked)
-        self._has_looked = True
+    def look(self, budget: Budget | None = None) -> "DiscoveredHost":
+        """The host as it is now. Every provider that an operator names must be there the first time that all
+        is read."""
+        host = discover(Path(self._settings.sysroot), self._settings, data=self._data, budget=budget)
+        skip_unknown = self._has_looked or not host.is_complete
+        providers = add_to_providers(host.providers, self._additions, skip_unknown=skip_unknown)
+        self._has_looked = self._has_looked or host.is_complete
         return msgspec.structs.replace(host, providers=providers)
 
 
@@ -74,13 +77,17 @@ class DiscoveredHost(msgspec.Struct, frozen=True, kw_only=True):
     providers: tuple[ReportedProvider, ...]
     devices: dict[str, tuple[Device, ...]]
     left_out: tuple[LeftOut, ...]
-    is_complete: bool
-    """Whether all was read; if not, a limit of the reading was reached, and something may look as if it was
-    gone."""
+    cut_short: str | None
+    """The limit of the reading that was reached, and where: something may look as if it was gone."""
 
     @property
     def name(self) -> str:
         return self.providers[0].name
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all was read."""
+        return self.cut_short is None
 
 
 def discover(
@@ -93,12 +100,13 @@ def discover(
     """The host whose ``sys`` and ``proc`` are in a folder. ``data``: the agent's folder, whose file system
     has the servers' disks. DiscoveryError if the settings do not fit the machine."""
     sysroot = Sysroot(root, budget)
+    name = settings.host_name or _read(lambda: _read_host_name(sysroot), UNNAMED)
     cpus = _read(lambda: read_cpus(sysroot), Cpus(None, (), None, frozenset()))
     cells: tuple[NumaCell, ...] | None = _read(lambda: read_cells(sysroot, cpus.online), None)
     memory = HostMemory() if cells != () else _read(lambda: read_memory(sysroot), HostMemory())
     pci: dict[str, PciDevice] = _read(lambda: read_pci_devices(sysroot), {})
     found = MachineParts(
-        host=settings.host_name or _read(lambda: _read_host_name(sysroot), UNNAMED),
+        host=name,
         cpus=cpus,
         cells=cells,
         memory=memory,
@@ -113,7 +121,7 @@ def discover(
         providers=providers,
         devices={name: tuple(devices) for name, devices in builder.devices.items()},
         left_out=sysroot.left_out,
-        is_complete=not sysroot.is_spent,
+        cut_short=sysroot.cut_short,
     )
 
 

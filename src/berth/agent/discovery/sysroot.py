@@ -90,7 +90,12 @@ class Sysroot:
         self._left_out: dict[LeftOut, None] = {}
         self._alike: dict[str, int] = {}
         self._untold: dict[str, int] = {}
-        self.is_spent = False
+        self.cut_short: str | None = None
+        """Which limit was reached, and where; None if none was."""
+
+    @property
+    def is_spent(self) -> bool:
+        return self.cut_short is not None
 
     @property
     def is_live(self) -> bool:
@@ -158,8 +163,8 @@ class Sysroot:
             self._end(path, f"{self._budget.seconds:g} s have passed")
 
     def _end(self, path: str, limit: str) -> None:
-        if not self.is_spent:
-            self.is_spent = True
+        if self.cut_short is None:
+            self.cut_short = clean(f"{limit} before {path}")
             self.leave_out(path, f"{limit}: this and all that was not read yet is left out")
         raise BudgetSpent
 

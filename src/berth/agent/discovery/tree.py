@@ -143,7 +143,8 @@ class TreeBuilder:
     def _check_settings(self) -> None:
         numbers = {str(cell.number) for cell in self._cells}
         for number in read_pairs(self._settings.reserved_memory_mb):
-            if number not in (numbers or {""}):
+            # A cell that was not read may be there.
+            if number not in (numbers or {""}) and not self._sysroot.is_spent:
                 there = f"the cells {', '.join(sorted(numbers, key=int))}" if numbers else "no NUMA cells"
                 said = f"the cell {number}" if number else "no cell"
                 raise DiscoveryError(f"reserved_memory_mb names {said}, and the host has {there}")
