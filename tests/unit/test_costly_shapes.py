@@ -10,7 +10,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +19,8 @@ import pytest
 from bench.fleets import AGGREGATES, mixed_providers
 from bench.journals import fleet_commands
 from berth.api.kernel.rejections import explain_rejection
+from berth.api.native.fields import LIMIT_MAX
+from berth.api.native.pools import PoolsQuery, list_pools
 from berth.api.native.usage import UsageQuery, _Usage
 from berth.clusters import proposals as cluster_operations
 from berth.engine import engine as engine_module
@@ -29,14 +31,19 @@ from berth.model.commands import (
     Claim,
     Command,
     CreateGroup,
+    CreateProvider,
     Enact,
     LabelAggregate,
+    LedgerCommand,
     ReplaceAllocations,
+    SetAggregates,
+    SetInventories,
+    SetTraits,
 )
 from berth.model.events import Event, Origin, inverse
 from berth.model.groups import Group, Policy
-from berth.model.ids import AggregateId, ConsumerId, GroupId
-from berth.model.placement import Label
+from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
+from berth.model.placement import SHARES_VIA_AGGREGATE, Inventory, Label
 from berth.model.quotas import RESOURCES, UNLIMITED, Quotas
 from berth.model.rejections import ClusterDoesNotFit, NoFit, Rejection
 from berth.model.scheduling import CandidatesRequest, ProviderQuery, RequestGroup, ScheduleRequest
@@ -51,8 +58,8 @@ from berth.scheduler.explain.variants import Variant, Variants
 from berth.scheduler.plan import plan
 from berth.search.assignments import LOOKED_AT_MAX
 from berth.search.candidates import Candidates, SearchOptions, find_candidates
-from berth.search.providers import find_providers
-from berth.view import OutOfSteps, View
+from berth.search.providers import find_providers, roots_served
+from berth.view import Mask, OutOfSteps, View
 from tests.options import scheduler_options
 from tests.worlds import ApplicationWorld, uuid_of
 
@@ -305,6 +312,47 @@ def test_to_sum_up_usage_is_charged_by_what_is_summed(fleet: View) -> None:
     left = fleet.steps.left
     usage.rows(keys)
     assert left - fleet.steps.left > 2 * summed > 0
+
+
+def pools(*aggregates: tuple[AggregateId, ...]) -> Enact:
+    """What creates pools, each in these aggregates."""
+    commands: list[LedgerCommand] = []
+    for number, of_one in enumerate(aggregates):
+        id = ProviderId(f"listed-{number}")
+        commands += [
+            CreateProvider(id, id),
+            SetAggregates(id, 0, of_one),
+            SetInventories(id, None, {"DISK_GB": Inventory(total=10)}),
+            SetTraits(id, None, frozenset({SHARES_VIA_AGGREGATE})),
+        ]
+    return Enact((), tuple(commands))
+
+
+def listing_pools(view: View) -> object:
+    call: Any = SimpleNamespace(query=PoolsQuery(limit=LIMIT_MAX), request=SimpleNamespace(path="/pools"))
+    return list_pools(view, call)
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+def test_to_list_a_thousand_pools_costs_little(fleet: View, is_same: bool) -> None:
+    """The hosts of pools in the same aggregates are counted once; where each pool has others, that is put
+    aside."""
+    others = (AggregateId(f"other-{0 if is_same else number}") for number in range(LIMIT_MAX))
+    with carried_out(fleet, pools(*((*RACKS, other) for other in others))):
+        calls, is_done = calls_of(fleet, listing_pools, engine_module._STEPS_MAX)
+        assert calls <= CALLS_MAX
+        assert not is_done
+        counted = 0
+
+        def count(view: View, aggregates: tuple[AggregateId, ...]) -> Mask:
+            nonlocal counted
+            counted += 1
+            return roots_served(view, aggregates)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("berth.api.native.pools.roots_served", count)
+            listing_pools(fleet)
+        assert counted <= POOLS + 1 if is_same else counted >= LIMIT_MAX - POOLS
 
 
 # -- counting first -----------------------------------------------------------------------------

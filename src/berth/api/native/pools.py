@@ -33,9 +33,8 @@ from berth.model.placement import (
     is_custom_name,
 )
 from berth.model.rejections import NotAPool, PoolNotFound, ProviderGenerationConflict, Rejection
-from berth.scheduler.hosts import drop_pools
 from berth.search.providers import roots_served
-from berth.view import ProviderRecord, View
+from berth.view import Mask, ProviderRecord, View
 
 # -- answers ------------------------------------------------------------------------------------
 
@@ -165,22 +164,21 @@ class PoolsQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 def list_pools(view: View, call: NativeCall) -> PoolsPage:
     query: PoolsQuery = call.query
-    sharing = (view.record(row) for row in view.rows_with_trait(SHARES_VIA_AGGREGATE))
-    ids = (record.id for record in sharing if view.is_pool(record))
-    found, more = take_first(behind(ids, query.marker), query.limit)
+    served = _ServedHosts(view)
+    found, more = take_first(behind((record.id for record in served.pools), query.marker), query.limit)
     return PoolsPage(
-        *render_keys(call.request, query, found, more, lambda id: _describe(view, view.providers[id]))
+        *render_keys(call.request, query, found, more, lambda id: _describe(view, view.providers[id], served))
     )
 
 
 def show_pool(view: View, call: NativeCall) -> OnePool:
-    return OnePool(_describe(view, call.accept(_find_pool(view, call))))
+    return OnePool(_describe(view, call.accept(_find_pool(view, call)), _ServedHosts(view)))
 
 
 def list_pool_hosts(view: View, call: NativeCall) -> PoolHostsPage:
     query: PoolsQuery = call.query
     record = call.accept(_find_pool(view, call))
-    rows = _rows_served(view, record)
+    rows = _ServedHosts(view).list_rows(record)
     view.steps.take(len(rows))
     ids = (view.record(row).id for row in rows)
     found, more = take_first(behind(ids, query.marker), query.limit)
@@ -229,10 +227,39 @@ def _find_pool(view: View, call: NativeCall) -> ProviderRecord | Rejection:
 
 
 def _respond(view: View, id: ProviderId, status: int = 200) -> Response:
-    return respond(OnePool(_describe(view, view.providers[id])), status)
+    return respond(OnePool(_describe(view, view.providers[id], _ServedHosts(view))), status)
 
 
-def _describe(view: View, record: ProviderRecord) -> PoolDetail:
+class _ServedHosts:
+    """The hosts that can use a pool. Pools are found once, and the hosts of equal aggregates counted once."""
+
+    def __init__(self, view: View) -> None:
+        sharing = view.rows_with_trait(SHARES_VIA_AGGREGATE)
+        view.steps.take(2 * len(sharing))
+        self.pools = [record for row in sharing if view.is_pool(record := view.record(row))]
+        self._view = view
+        self._pool_rows = np.array([record.row for record in self.pools], np.intp)
+        self._counts: dict[frozenset[AggregateId], int] = {}
+
+    def count(self, pool: ProviderRecord) -> int:
+        aggregates = frozenset(pool.aggregates)
+        count = self._counts.get(aggregates)
+        if count is None:
+            count = self._counts[aggregates] = int(np.count_nonzero(self._find(pool)))
+        return count
+
+    def list_rows(self, pool: ProviderRecord) -> list[Row]:
+        return [Row(row) for row in np.flatnonzero(self._find(pool)).tolist()]
+
+    def _find(self, pool: ProviderRecord) -> Mask:
+        self._view.steps.take(20 + self._view.row_end // 200)
+        hosts = roots_served(self._view, pool.aggregates)
+        hosts[self._pool_rows] = False
+        return hosts
+
+
+def _describe(view: View, record: ProviderRecord, served: _ServedHosts) -> PoolDetail:
+    view.steps.take(10 + 3 * len(record.inventories) + len(record.traits) + len(record.aggregates))
     labels = ((id, view.groups.labels.get(id, _NO_LABEL)) for id in record.aggregates)
     return PoolDetail(
         record.id,
@@ -245,7 +272,7 @@ def _describe(view: View, record: ProviderRecord) -> PoolDetail:
         [name for name in record.traits if name != SHARES_VIA_AGGREGATE],
         [PoolAggregate(id, label.kind, label.name) for id, label in labels],
         len(record.consumers),
-        len(_rows_served(view, record)),
+        served.count(record),
     )
 
 
@@ -261,13 +288,6 @@ def _describe_inventory(inventory: Inventory, used: int) -> PoolInventory:
         used,
         max(inventory.capacity - used, 0),
     )
-
-
-def _rows_served(view: View, record: ProviderRecord) -> list[Row]:
-    """The hosts that can use a pool."""
-    view.steps.take(20 + view.row_end // 200)
-    served = drop_pools(view, roots_served(view, record.aggregates))
-    return [Row(row) for row in np.flatnonzero(served).tolist()]
 
 
 # -- changes ------------------------------------------------------------------------------------
