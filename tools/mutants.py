@@ -411,10 +411,8 @@ both = plus((run.claim.held, dest.held))
     Mutant(
         name="never up again",
         file="cell/hosts.py",
-        text="""\
-        if known.is_down or known.has_abandoned:""",
-        instead="""\
-        if (known.is_down and not known.has_complaints and not servers) or known.has_abandoned:""",
+        text="if known.has_abandoned or (known.is_down and not known.leftovers):",
+        instead="if known.has_abandoned or (known.is_down and not known.has_complaints and not servers):",
         why="a host with servers that was down once stays down",
     ),
     Mutant(
@@ -459,11 +457,8 @@ places = [place.id for place in (run.dest,) if place is not None]
     Mutant(
         name="up with leftovers",
         file="cell/hosts.py",
-        text="""\
-        if known.leftovers:
-            return known
-""",
-        instead="",
+        text="if known.was_evacuated and not known.leftovers:",
+        instead="if known.was_evacuated:",
         why="what an evacuated server held is released while it is still on its old host",
     ),
     # -- agent ----------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from berth.model.commands import Enact
 from berth.model.events import Origin, RecordChanged
 from berth.model.rejections import NoFit
 from berth.model.saga_runs import Agent, Assignment, HostTree, assignment_id
-from berth.model.servers import Flavor, Host, Server
+from berth.model.servers import Flavor, Host, Need, Server
 from berth.sagas import resize
 from berth.sim.cloud import SimCloud
 from berth.sim.rest import find_wrong_units
@@ -523,6 +523,45 @@ async def test_an_agent_that_knows_no_units_gets_no_server_that_needs_them() -> 
         assert (await created(cloud, PLAIN)).state == "active"
         await cloud.all_at_rest()
         assert await assigned(cloud, server) == {}
+
+
+async def test_an_agent_that_knows_no_ports_gets_no_server_that_has_one() -> None:
+    async with running(hosts=1) as cloud:
+        reader = cloud.readers["cell1"]
+        agent = await reader.read(lambda view: view.records.get(Agent, cloud.hosts["dev-1"].host.id))
+        assert agent is not None
+        older = msgspec.structs.replace(agent, protocol=2)
+        await reader.submit(Enact((RecordChanged(agent, older),)), ORIGIN, lambda view, changed: None)
+        server = new_server(cloud, flavor=PLAIN, needs=(Need("port-1", {}, port=NOBODY),))
+        assert await cloud.begin(beginning(cloud, "create", server)) is None
+        failed = await cloud.at_rest(server.id)
+        assert failed is not None
+        assert failed.fault is not None
+        assert (failed.state, "too old to know ports" in failed.fault.message) == ("error", True)
+
+
+async def test_members_do_not_read_the_names_of_units_in_faults() -> None:
+    async with running(hosts=1) as cloud:
+        server = await created(cloud)
+        (one,) = (await assigned(cloud, server)).values()
+        other = new_server(cloud, flavor=SMALL)
+        # The driver has given what the cell gives to the next server.
+        host = cloud.hosts["dev-1"]
+        tree = await cloud.readers["cell1"].read(lambda view: view.records.get(HostTree, host.host.id))
+        assert tree is not None
+        names = [name for part in tree.providers for name in part.units.get("SRIOV_NET_VF", ())]
+        host.state.units[server.id] = {**one.units, provider_id("dev-1-pf0"): {"SRIOV_NET_VF": tuple(names)}}
+        assert await cloud.begin(beginning(cloud, "create", other)) is None
+        failed = await cloud.at_rest(other.id)
+        assert failed is not None
+        assert failed.fault is not None
+        (taken,) = [name for name in names if name in failed.fault.message]
+        member = cloud.client(
+            {"x-auth-token": f"user:{failed.project}", "openstack-api-version": "compute 2.94"}
+        )
+        shown = (await member.ask("GET", f"/compute/v2.1/servers/{other.id}")).body["server"]["fault"]
+        assert taken not in shown["message"]
+        assert "unit of SRIOV_NET_VF" in shown["message"]
 
 
 async def test_units_that_a_host_says_others_have_are_complaints() -> None:

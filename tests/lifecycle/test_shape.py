@@ -289,3 +289,32 @@ async def test_a_host_is_told_what_to_do_though_its_report_cannot_be_written(
         await operator.until_complaints()
         await until_gone(operator)
         await check_at_rest(operator.cloud)
+
+
+def card(*functions: str) -> SimProvider:
+    return SimProvider(
+        name="pf0",
+        inventories={"SRIOV_NET_VF": SimInventory(total=len(functions))},
+        units={"SRIOV_NET_VF": functions},
+    )
+
+
+async def test_a_server_whose_function_is_gone_gets_another_when_it_starts() -> None:
+    flavor = Flavor(
+        id="vf", name="vf", vcpus=1, memory_mb=512, disk_gb=1, extra_specs={"resources:SRIOV_NET_VF": "1"}
+    )
+    async with running() as operator:
+        await operator.restart(card("a", "b", "c"))
+        await operator.until_written(provider_id(f"{NAME}-pf0"))
+        server = await create_here(operator, flavor=flavor)
+        given = operator.cloud.hosts[NAME].state.units[server.id]
+        assert given == {provider_id(f"{NAME}-pf0"): {"SRIOV_NET_VF": ("a",)}}
+        await operator.restart(card("b", "c"))
+        (complaint,) = await operator.until_complaints("is gone from the host")
+        assert server.id in complaint
+        await done(operator.cloud, "stop", server)
+        after = await done(operator.cloud, "start", server)
+        assert after is not None
+        assert (after.state, after.fault) == ("active", None)
+        given = operator.cloud.hosts[NAME].state.units[server.id]
+        assert given == {provider_id(f"{NAME}-pf0"): {"SRIOV_NET_VF": ("b",)}}

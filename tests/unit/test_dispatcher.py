@@ -1,4 +1,5 @@
-"""The dispatcher and requests for units: none is lost, whatever comes in between."""
+"""Units between a region and its cell: no request is lost, whatever comes in between, and one host does not
+keep the others from being brought up."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -12,7 +13,7 @@ from berth.engine import Engine
 from berth.journal import SqliteAddress, open_journal
 from berth.ledger import replace_record
 from berth.model.commands import Enact
-from berth.model.events import AnyRecord, Origin
+from berth.model.events import AnyRecord, Origin, RecordChanged
 from berth.model.ids import ProviderId
 from berth.model.saga_runs import (
     Assignment,
@@ -24,9 +25,11 @@ from berth.model.saga_runs import (
     UnitsRequest,
 )
 from berth.model.servers import Flavor, Held, Place
+from berth.region import status_sync
 from berth.region.cell_links import Dispatcher
 from berth.runtime.clock import SystemClock
 from berth.runtime.ids import Ids
+from berth.view import View
 
 ORIGIN: Final = Origin("", "test", None, "test")
 HOST: Final = ProviderId("00000000-0000-4000-8000-000000000001")
@@ -128,3 +131,36 @@ async def test_a_request_is_dropped_once_a_later_run_says_what_the_server_gets(j
     await journals.dispatcher.dispatch()
     assert (journals.assigned(), journals.waiting()) == ({}, 1)
     assert journals.region.view.records.get(Outbox, f"units {FIRST}") is None
+
+
+async def test_a_host_whose_assignments_are_refused_does_not_stop_the_sync(
+    journals: Journals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make(server: str, host: str) -> Assignment:
+        return Assignment(
+            id=f"{server} on {host}",
+            server=server,
+            host=host,
+            holder=server,
+            run="r",
+            units={CARD: {"SRIOV_NET_VF": ("a",)}},
+            counts={},
+        )
+
+    bad, good = make(FIRST, "bad"), make(SECOND, "good")
+    await write(journals.cell, bad)
+    await write(journals.cell, good)
+    apply = status_sync.apply_assignments
+
+    def refuse(view: View, host: str, current: Any) -> Enact | None:
+        return Enact((RecordChanged(bad, None),)) if host == "bad" else apply(view, host, current)
+
+    sync = status_sync.StatusSync(journals.region, journals.cell, "cell1")
+    with monkeypatch.context() as patched:
+        patched.setattr(status_sync, "apply_assignments", refuse)
+        await sync.sync()
+        assert list(journals.region.view.records.all(Assignment)) == [good]
+    # Whatever was refused is tried again with the next change.
+    await write(journals.cell, Instance(id=FIRST, hosts=(HOST,), last=9))
+    await sync.sync()
+    assert journals.region.view.records.count(Assignment) == 2

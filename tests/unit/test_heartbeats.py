@@ -13,7 +13,7 @@ from berth.cell.protocol import Poll
 from berth.engine import Engine
 from berth.model.commands import Enact
 from berth.model.events import RecordChanged
-from berth.model.saga_runs import Agent, Instance
+from berth.model.saga_runs import Agent, Assignment, Instance, assignment_id
 from berth.runtime.ids import Ids
 from berth.view import View
 from tests.clocks import FakeClock
@@ -50,7 +50,12 @@ async def test_a_host_that_is_heard_of_while_its_mark_waits_to_be_written_is_not
     assert agent.is_down is not is_heard_late
 
 
-class LateEngine(ViewEngine):
+class RecentEngine(ViewEngine):
+    async def read_recent(self, answer: Callable[[View], Any]) -> Any:
+        return await self.read(answer)
+
+
+class LateEngine(RecentEngine):
     """Before it decides, the last run of a server ends: the server should not be on the host any more."""
 
     async def submit(self, proposal: Any, origin: Any, answer: Any, size: int = 0) -> Any:
@@ -59,9 +64,6 @@ class LateEngine(ViewEngine):
         gone = msgspec.structs.replace(instance, hosts=(), left_on=(HOST.id,), nowhere_since_s=1)
         self.view.apply(RecordChanged(instance, gone))
         return await super().submit(proposal, origin, answer, size)
-
-    async def read_recent(self, answer: Callable[[View], Any]) -> Any:
-        return await self.read(answer)
 
 
 async def test_a_host_on_which_a_leftover_appears_meanwhile_is_not_up() -> None:
@@ -79,3 +81,33 @@ async def test_a_host_on_which_a_leftover_appears_meanwhile_is_not_up() -> None:
     assert (agent.is_down, instance.left_on) == (True, (HOST.id,))
     answer = await registry.poll(Poll(host=HOST.id, servers=("server-1",)), 3)
     assert [left.server for left in answer.leftovers] == ["server-1"]
+
+
+async def test_units_of_servers_that_are_gone_are_freed_though_there_is_a_leftover() -> None:
+    clock, view = FakeClock(), View()
+    view.apply(RecordChanged(None, msgspec.structs.replace(HOST, is_down=True)))
+    for server in ("leftover", "gone"):
+        view.apply(
+            RecordChanged(
+                None,
+                Assignment(
+                    id=assignment_id(server, HOST.id),
+                    server=server,
+                    host=HOST.id,
+                    holder=server,
+                    run="r",
+                    units={"card": {"SRIOV_NET_VF": (server,)}},
+                    counts={},
+                ),
+            )
+        )
+    engine = RecentEngine(view, clock)
+    registry = HostRegistry(
+        cast(Engine, engine), cast(Any, None), Mailbox(), clock, Ids(seed=1), TIMEOUT_S, lambda: 0
+    )
+    answer = await registry.poll(Poll(host=HOST.id, servers=("leftover",)), 3)
+    assert [left.server for left in answer.leftovers] == ["leftover"]
+    assert [one.server for one in view.records.all(Assignment)] == ["leftover"]
+    agent = view.records.get(Agent, HOST.id)
+    assert agent is not None
+    assert agent.is_down

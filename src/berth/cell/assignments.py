@@ -13,7 +13,7 @@ Units are chosen from what the host's agent has reported (``HostTree``). Classes
 server that holds nothing but such classes of the host itself has no assignment.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -91,10 +91,16 @@ def find_providers(view: View, host: str) -> dict[str, OwnedProvider]:
     return {} if tree is None else {provider.id: provider for provider in tree.providers}
 
 
-def matches(assignment: Assignment | None, wanted: WantedUnits) -> bool:
-    """Whether an assignment is what an allocation needs."""
+def matches(
+    assignment: Assignment | None, wanted: WantedUnits, providers: Mapping[str, OwnedProvider]
+) -> bool:
+    """Whether an assignment is what an allocation needs, of units that the host has."""
     if assignment is None:
         return wanted.is_plain
+    for id, kinds in assignment.units.items():
+        named = providers[id].units if id in providers else {}
+        if any(not set(names) <= set(named.get(kind, ())) for kind, names in kinds.items()):
+            return False
     units = {
         id: {kind: len(names) for kind, names in kinds.items()} for id, kinds in assignment.units.items()
     }
@@ -218,7 +224,7 @@ class _AssignmentChanges:
         where they cannot be found."""
         wanted = read_wanted(self._view, place.id, held)
         had = self.get(holder, place.id)
-        if matches(had, wanted):
+        if matches(had, wanted, find_providers(self._view, place.id)):
             return None
         id = assignment_id(holder, place.id)
         units: Units = {}
@@ -276,10 +282,11 @@ def find_abandoned(view: View, host: str, servers: Collection[str], busy: Iterab
     """Assignments of servers that should not be on a host, and are not: ``servers`` are there, and ``busy``
     names the commands that may yet bring one."""
     running = tuple(busy)
+    present = set(servers)
     return [
         one
         for one in view.records.find(Assignment, "host", host)
-        if one.server not in servers
+        if one.server not in present
         and not _is_expected(view, one.server, host)
         and not any(command.startswith(one.run) for command in running)
     ]
@@ -301,8 +308,9 @@ def find_differences(view: View, report: Register) -> list[str]:
         if one.holder == one.server or one.server not in assigned:
             assigned[one.server] = set(one.unit_names())
     found = []
+    present = set(report.servers)
     for server in sorted(assigned.keys() | report.units.keys()):
-        if server in busy or server not in report.servers or not _is_expected(view, server, report.host):
+        if server in busy or server not in present or not _is_expected(view, server, report.host):
             continue
         should, has = assigned.get(server, set()), set(report.units.get(server, ()))
         if more := sorted(has - should):
@@ -323,16 +331,18 @@ def find_differences(view: View, report: Register) -> list[str]:
 def find_vanished(view: View, report: Register) -> list[str]:
     """Units that servers have and their host does not report any more, in words. Where all of a class is
     gone, the provider itself is complained of."""
-    reported = {provider.id: provider for provider in report.providers}
+    reported = {
+        (provider.id, kind): (provider.name, set(names))
+        for provider in report.providers
+        for kind, names in provider.units.items()
+    }
     found = []
     for one in view.records.find(Assignment, "host", report.host):
         for id, kinds in one.units.items():
             for kind, names in kinds.items():
-                provider = reported.get(id)
-                if provider is None or kind not in provider.units:
-                    continue
-                if gone := sorted(set(names) - set(provider.units[kind])):
-                    what = f"{provider.name}: {kind} {_list_some(gone)}"
+                provider, there = reported.get((id, kind), ("", set(names)))
+                if gone := sorted(set(names) - there):
+                    what = f"{provider}: {kind} {_list_some(gone)}"
                     found.append(f"{what} is gone from the host and in use by {one.server}.")
     return sorted(found)
 

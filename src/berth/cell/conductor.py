@@ -264,6 +264,10 @@ class Conductor:
         """What a server has at the place of a command. It was assigned with the step before; only where that
         could not be, it is assigned now."""
         if assignments.needs_units(run, task):
+            if run.spec.ports and agent.protocol < WITH_UNITS:
+                return UnitsMissing(
+                    f"the agent of the host {task.place.name} is too old to know ports: upgrade it"
+                )
             missing = await self._assign(run, task)
             if missing is not None:
                 return missing

@@ -348,21 +348,20 @@ class HostRegistry:
             known = await self._engine.read(lambda view: _read_known(view, host, servers, busy))
         if known is None:
             raise HostNotRegistered(host)
-        if known.leftovers:
-            return known
         now_ns = self._clock.now_ns()
-        if known.is_down or known.has_abandoned:
+        if known.has_abandoned or (known.is_down and not known.leftovers):
 
             def propose(view: View) -> Enact | None:
-                # A server may have become a leftover while this waited for its turn.
-                if _find_leftovers(view, host, servers):
-                    return None
                 freed = assignments.free_abandoned(view, host, servers, busy)
-                marked = saga_runs.mark_host(view, host, False, now_ns // 1_000_000_000, freed)
-                return marked or (Enact(freed) if freed else None)
+                # A server may have become a leftover while this waited for its turn.
+                if not _find_leftovers(view, host, servers):
+                    marked = saga_runs.mark_host(view, host, False, now_ns // 1_000_000_000, freed)
+                    if marked is not None:
+                        return marked
+                return Enact(freed) if freed else None
 
             await self._enact(propose)
-        if known.was_evacuated:
+        if known.was_evacuated and not known.leftovers:
             await self._enact(lambda view: release_evacuated(view, self._ids, host, servers, now_ns))
         return known
 

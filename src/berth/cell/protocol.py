@@ -21,7 +21,7 @@ reader does not know are skipped, so each side may be newer than the other:
     version 1   fields that are not known were refused: nothing newer may be sent to it
     version 2   credentials; ``PollAnswer.must_register``
     version 3   units: ``ReportedProvider.units``, ``ReportedProvider.siblings``, ``Register.units``,
-                ``AgentCommand.units`` and ``AgentCommand.counts``
+                ``AgentCommand.units`` and ``AgentCommand.counts``; ports: ``Spec.ports``
 
 **Units.** A resource class may be handed out piece by piece: each of its units has a name, which is unique on
 its host, and of such a class there are as many as there are names. PCPU has the numbers of cpus;
@@ -35,14 +35,14 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from berth.model.placement import AMOUNT_MAX, RATIO_MAX, Inventory
+from berth.model.placement import AMOUNT_MAX, DEDICATED, RATIO_MAX, Inventory
 from berth.model.saga_runs import Spec
 
 VERSION: Final = 3
 WITH_CREDENTIALS: Final = 2
 """From this version on agents send a credential, and can be asked to register again."""
 WITH_UNITS: Final = 3
-"""From this version on agents know units."""
+"""From this version on agents know units, and ports."""
 
 REGISTER: Final = "/agent/v1/register"
 POLL: Final = "/agent/v1/poll"
@@ -127,6 +127,8 @@ def explain_wrong_units(providers: Iterable[ReportedProvider]) -> str | None:
                     "the same, and its allocation ratio 1"
                 )
             for name in names:
+                if kind == DEDICATED and not name.isdecimal():
+                    return f"the provider {provider.name} has the unit {name} of {kind}, which is no number"
                 if name in seen:
                     return f"the unit {name} is there twice: in {seen[name]} and in {provider.name}"
                 seen[name] = provider.name
@@ -135,7 +137,7 @@ def explain_wrong_units(providers: Iterable[ReportedProvider]) -> str | None:
         threads = [name for core in provider.siblings for name in core]
         if len(set(threads)) < len(threads):
             return f"the provider {provider.name} has a cpu twice among the siblings"
-        if strangers := set(threads).difference(provider.units.get("PCPU", ())):
+        if strangers := set(threads).difference(provider.units.get(DEDICATED, ())):
             return f"the provider {provider.name} has the sibling {min(strangers)}, which is no unit of PCPU"
     return None
 

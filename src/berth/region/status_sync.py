@@ -9,6 +9,7 @@ two of them do no harm.
 
 import asyncio
 import itertools
+import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from operator import is_
 from typing import Final
@@ -43,6 +44,7 @@ from berth.sagas.runner import describe_refused_claims, find_outcome, is_finishe
 from berth.sagas.saga import AS_BEFORE, GONE, UNCHANGED, has_given_back
 from berth.view import ProviderRecord, View
 
+_log = logging.getLogger(__name__)
 WAIT_S: Final = 5.0
 """How long a loop waits for a journal to change before it looks again."""
 _AT_ONCE: Final = 64
@@ -386,12 +388,16 @@ class StatusSync:
             different = await self._region.read(
                 lambda view: [host for host, now in changed.items() if apply_assignments(view, host, now)]
             )
-            await finish_all(self._sync_units(host, changed[host]) for host in different)
+            await finish_all(self._sync_units(host, by_host) for host in different)
         self._assigned = by_host
 
-    async def _sync_units(self, host: str, current: list[Assignment]) -> None:
+    async def _sync_units(self, host: str, by_host: dict[str, list[Assignment]]) -> None:
+        """Bring up a host's assignments. Where that is refused, they are left out of what has been brought
+        up, and so tried again; the rest of the cell goes on."""
+        current = by_host[host]
         if await self._submit(lambda view, now_s: apply_assignments(view, host, current)):
-            raise Unavailable(f"the assignments of host {host} could not be written")
+            _log.warning("the assignments of host %s could not be written, retrying", host)
+            del by_host[host]
 
     def _is_new(self, record: SagaRun | Agent) -> bool:
         return self._seen.get(record.id) is not record

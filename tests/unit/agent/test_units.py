@@ -60,6 +60,11 @@ def test_units_are_read() -> None:
             {"inventories": {"PGPU": {"total": 1}}, "units": {"PGPU": ["8"]}},
             "the unit 8 is there twice: in h-numa0 and in h-pf0",
         ),
+        (
+            {"inventories": {"PCPU": {"total": 1}}, "units": {"PCPU": ["abc"]}},
+            VFS,
+            "h-numa0 has the unit abc of PCPU, which is no number",
+        ),
         (CPUS, {**VFS, "units": {"SRIOV_NET_VF": ["../etc"]}}, "matching regex"),
         (CPUS, {**VFS, "units": {"SRIOV_NET_VF": ["0" * 65]}}, "matching regex"),
         (CPUS, {**VFS, "units": {"SRIOV_NET_VF": []}}, "length >= 1"),

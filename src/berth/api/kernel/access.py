@@ -75,6 +75,8 @@ def policy_refusal(rule: str) -> str:
 NO_PLACE: Final = "No valid host was found."
 _NO_PLACE: Final = (NoFit, GroupPolicyBroken, GroupFull, CapacityExceeded, NoInventory, UnitsViolated)
 _WORD: Final = re.compile(r"\b(host )?(\w[\w.-]*\w|\w)")
+_UNIT: Final = re.compile(r"\bunit \S+(?= of\b)")
+_PCI_ADDRESS: Final = re.compile(r"\b[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b", re.IGNORECASE)
 _PART_END: Final = re.compile(r"[._-]")
 _UNMET: Final = re.compile(r" for (the (?:group \S+ of the )?need \S+): 0 hosts left")
 _LEDGERS: Final = "resource provider"
@@ -125,6 +127,8 @@ def show_failure(access: Access, view: View, server: Server, text: str) -> str:
         return explain_no_place(server, text)
     if _LEDGERS in text:
         return "What it needs could not be claimed. Retry later, or ask an administrator."
+    # The word first: what a unit is called is known by nothing else.
+    text = _PCI_ADDRESS.sub("a device", _UNIT.sub("unit", text))
     return _WORD.sub(lambda found: _hidden(view, found), text)
 
 
