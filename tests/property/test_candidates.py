@@ -135,6 +135,9 @@ def _furnish(view: View, id: ProviderId, node: TreeNode) -> None:
 
 resources = st.dictionaries(st.sampled_from(CLASSES), st.integers(1, 3), min_size=1, max_size=2)
 trait_names = st.sampled_from([*TRAITS, *TRAITS, SHARES_VIA_AGGREGATE])
+guest_required = mostly(
+    st.just(()), st.lists(st.lists(trait_names, min_size=1, max_size=2).map(tuple), max_size=2).map(tuple), 2
+)
 seldom_traits = mostly(st.just(frozenset[str]()), st.frozensets(trait_names, min_size=1, max_size=1), 5)
 alternatives = st.lists(trait_names, min_size=1, max_size=2, unique=True).map(tuple)
 required = st.lists(alternatives, min_size=1, max_size=2).map(tuple)
@@ -202,6 +205,8 @@ def questions(draw: st.DrawFn) -> tuple[list[list[TreeNode]], CandidatesRequest]
         nested=nested,
         distinct=draw(distinct_sets(suffixes)) if nested and suffixes else (),
         affinities=draw(affinities(suffixes)) if nested and len(suffixes) > 1 else (),
+        guest_required=draw(guest_required),
+        guest_groups=draw(st.frozensets(st.sampled_from([UNSUFFIXED, *suffixes]))),
     )
     return forest, request
 
@@ -274,6 +279,8 @@ def feasible_question(rng: random.Random) -> tuple[list[list[TreeNode]], Candida
         affinities=(Affinity(suffixes[-1], frozenset(suffixes[:-1]), rng.random() < 0.5),)
         if len(suffixes) > 1 and rng.random() < 0.3
         else (),
+        guest_required=tuple((name,) for name in sorted(some(TRAITS, 0.5))) if rng.random() < 0.3 else (),
+        guest_groups=frozenset(rng.sample(names, rng.randint(0, len(names)))),
     )
     return forest, request
 

@@ -86,17 +86,15 @@ def _is_possible_at(view: View, ask: CandidatesRequest, root: ProviderRecord) ->
     for group in ask.groups:
         split = ask.split if group.suffix == UNSUFFIXED else frozenset[str]()
         for name, amount in group.resources:
-            usable = [one for one in root.tree() if group.forbidden.isdisjoint(one.traits)]
+            usable = [
+                one
+                for one in root.tree()
+                if group.forbidden.isdisjoint(one.traits) and ask.split_required.issubset(one.traits)
+            ]
             if name in split and sum(_free(view, one, name) for one in usable) < amount:
                 return False
         rest = tuple(part for part in group.resources if part[0] not in split)
-        # Traits of a guest that is split lie on its cells.
-        required = () if split else group.required
-        have = {trait for one in root.tree() for trait in one.traits}
-        if split and not all(have.intersection(any_of) for any_of in group.required):
-            return False
-        changed = {"resources": rest, "required": required, "in_tree": root.id, "forbidden": group.forbidden}
-        groups.append(msgspec.structs.replace(group, **changed))
+        groups.append(msgspec.structs.replace(group, resources=rest, in_tree=root.id))
     return bool(all_candidates(view, msgspec.structs.replace(ask, groups=tuple(groups), split=frozenset())))
 
 

@@ -71,7 +71,9 @@ class CandidatesRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     The others are the scheduler's own (docs/decisions/024). ``distinct``: of each set of suffixes, no two
     groups are on one provider. ``affinities``: which devices are near which groups. ``split``: resource
-    classes of the unsuffixed group that may come in parts from several providers of the tree.
+    classes of the unsuffixed group that may come in parts from several providers of the tree; each of those
+    has the traits in ``split_required``. ``guest_required``: each alternative is met by the root, or by a
+    provider of one of the ``guest_groups``.
     """
 
     groups: tuple[RequestGroup, ...]
@@ -84,6 +86,9 @@ class CandidatesRequest(msgspec.Struct, frozen=True, kw_only=True):
     distinct: tuple[frozenset[str], ...] = ()
     affinities: tuple[Affinity, ...] = ()
     split: frozenset[str] = frozenset()
+    split_required: frozenset[str] = frozenset()
+    guest_required: tuple[AnyOf, ...] = ()
+    guest_groups: frozenset[str] = frozenset()
 
     @property
     def apart(self) -> tuple[frozenset[str], ...]:

@@ -42,7 +42,7 @@ def all_candidates(view: View, request: CandidatesRequest) -> set[Candidate]:
             continue
         ways = [list(_ways(facts, group, anchor)) for group in request.groups]
         for combination in itertools.product(*ways):
-            if _stands(facts, request, combination):
+            if _stands(facts, request, anchor, combination):
                 found.add(_candidate(combination))
     return found
 
@@ -108,11 +108,15 @@ def _is_member(aggregates: frozenset[AggregateId], group: RequestGroup) -> bool:
 # -- all groups together -------------------------------------------------------------------------------
 
 
-def _stands(facts: "_Facts", request: CandidatesRequest, ways: tuple[_Way, ...]) -> bool:
+def _stands(facts: "_Facts", request: CandidatesRequest, anchor: ProviderId, ways: tuple[_Way, ...]) -> bool:
     suffixed = [way for way in ways if way.suffix != UNSUFFIXED]
     if request.isolate and not _all_differ(suffixed):
         return False
     if not all(_all_differ([way for way in ways if way.suffix in names]) for names in request.distinct):
+        return False
+    chosen = {id for way in ways if way.suffix in request.guest_groups for id in way.providers}
+    have = frozenset[str]().union(*(facts.traits(id) for id in {anchor, *chosen}))
+    if not all(have.intersection(any_of) for any_of in request.guest_required):
         return False
     if not all(_is_near(facts, affinity, ways) for affinity in request.affinities):
         return False

@@ -15,7 +15,7 @@ import numpy as np
 from berth.model.ids import ProviderId, Row
 from berth.model.placement import Amounts, Wanted
 from berth.model.rejections import Rejection, ResourceClassNotFound
-from berth.model.scheduling import CandidatesRequest, Constraints, HostCandidate, ScheduleRequest
+from berth.model.scheduling import CandidatesRequest, HostCandidate, ScheduleRequest
 from berth.scheduler.hosts import drop_pools
 from berth.search.assignments import (
     FRUITLESS_LEAST,
@@ -26,7 +26,7 @@ from berth.search.assignments import (
     assignments_of_sharing,
 )
 from berth.search.patterns import Patterns, TreeKinds
-from berth.search.providers import find_unknown_traits
+from berth.search.providers import find_unknown_host_traits, find_unknown_traits
 from berth.search.slots import Slot, anchors_of, drop_anchors_without_subtrees, slots_of, split_at
 from berth.view import Mask, ProviderRecord, View
 
@@ -65,8 +65,7 @@ def _may_split(view: View, ask: CandidatesRequest) -> bool:
 
 def find_unknown_names(view: View, ask: CandidatesRequest) -> Rejection | None:
     """The first resource class or trait of a request that does not exist."""
-    required = tuple((name,) for name in ask.root_required)
-    unknown = find_unknown_traits(view, Constraints(required=required, forbidden=ask.root_forbidden))
+    unknown = find_unknown_host_traits(view, ask)
     if unknown is not None:
         return unknown
     for group in ask.groups:
@@ -103,7 +102,8 @@ class HostCandidates:
         for slot in slots:
             slot.first = first
         self._effort = effort
-        self._is_single = len(slots) == 1 and not slots[0].spans and not slots[0].sharing
+        is_plain = not slots[0].spans and not slots[0].sharing and not ask.guest_required
+        self._is_single = len(slots) == 1 and is_plain
         self._splits = any(slot.splits for slot in slots)
         self._patterns = Patterns(slots)
         self._kinds: TreeKinds | None = None
@@ -126,8 +126,7 @@ class HostCandidates:
     ) -> Self | Rejection:
         """Names that do not exist are rejected. Candidates that use providers in ``first`` come first.
         ``is_there``: the member is on its host already, and what sharing providers alone give it will do."""
-        required = tuple((name,) for name in ask.root_required)
-        unknown = find_unknown_traits(view, Constraints(required=required, forbidden=ask.root_forbidden))
+        unknown = find_unknown_host_traits(view, ask)
         if unknown is not None:
             return unknown
         slots = slots_of(view, ask)

@@ -132,11 +132,9 @@ def _narrow_down(
         left = found[-1].left
         if slot is not None and not (left & ~slot.anchors).any():
             # Every host that is left meets all that the group asks for: so it meets each part of it.
-            found += [
-                ConstraintResult(name, asked, left) for name, asked in _words(view, group, request.ask.split)
-            ]
+            found += [ConstraintResult(name, asked, left) for name, asked in _words(view, group, request.ask)]
             continue
-        for constraint in _group(view, group, request.ask.split):
+        for constraint in _group(view, group, request.ask):
             found.append(_narrow(view, constraint, found[-1].left))
     before = found[-1].left
     left = candidates.drop_barren(before, TOGETHER_MAX)
@@ -234,6 +232,11 @@ def _root_traits(view: View, ask: CandidatesRequest) -> Iterator[_Constraint]:
     have_not = with_any_trait(view, ask.root_forbidden)
     if have_not is not None:
         yield _Constraint("root_forbidden", f"the host itself has not {_or(ask.root_forbidden)}", ~have_not)
+    for any_of in ask.guest_required:
+        having = with_all_traits(view, (any_of,))
+        assert having is not None, "an alternative names traits"
+        asked = f"{_alternatives(any_of)} on the host, or where the guest is"
+        yield _Constraint("required", asked, _reachable_hosts(view, having))
 
 
 def _may_span(view: View, group: RequestGroup) -> bool:
@@ -243,7 +246,7 @@ def _may_span(view: View, group: RequestGroup) -> bool:
     )
 
 
-def _words(view: View, group: RequestGroup, split: frozenset[str]) -> Iterator[tuple[str, str]]:
+def _words(view: View, group: RequestGroup, ask: CandidatesRequest) -> Iterator[tuple[str, str]]:
     """The name of each constraint of a group, and what it asks for."""
     suffix, spans = group.suffix, _may_span(view, group)
     where = "" if suffix == UNSUFFIXED else " on one provider"
@@ -260,8 +263,9 @@ def _words(view: View, group: RequestGroup, split: frozenset[str]) -> Iterator[t
     if group.in_tree is not None:
         yield f"in_tree{suffix}", f"in the tree of {group.in_tree}"
     for name, amount in group.resources:
-        is_split = spans and name in split
-        place = " on all providers of a host together" if is_split else where
+        is_split = spans and name in ask.split
+        having = f" with {_and(ask.split_required)}" if ask.split_required else ""
+        place = f" on all providers of a host{having} together" if is_split else where
         yield f"resources{suffix}:{name}", f"{amount} {name} free{place}"
 
 
@@ -273,16 +277,16 @@ class _Judged(NamedTuple):
     part: _Part | None = None
 
 
-def _group(view: View, group: RequestGroup, split: frozenset[str]) -> Iterator[_Constraint]:
+def _group(view: View, group: RequestGroup, ask: CandidatesRequest) -> Iterator[_Constraint]:
     """Each constraint of a group with the hosts that meet it, and those before it."""
-    for (name, asked), judged in zip(_words(view, group, split), _judge(view, group, split), strict=True):
+    for (name, asked), judged in zip(_words(view, group, ask), _judge(view, group, ask), strict=True):
         yield _Constraint(name, asked, *judged)
 
 
-def _judge(view: View, group: RequestGroup, split: frozenset[str]) -> Iterator[_Judged]:
+def _judge(view: View, group: RequestGroup, ask: CandidatesRequest) -> Iterator[_Judged]:
     """What one group of a request asks for, in the order of its words. ``usable`` are the rows that can still
     serve it; where a group may span providers, traits that it requires may lie on any of them, and classes
-    need not share one. Those in ``split`` may come from several."""
+    need not share one. Those that the request splits may come from several."""
     spans = _may_span(view, group)
     usable = np.ones(view.row_end, np.bool_)
     for any_of in group.required:
@@ -312,8 +316,9 @@ def _judge(view: View, group: RequestGroup, split: frozenset[str]) -> Iterator[_
     for name, amount in group.resources:
         class_id = view.classes.id_of(name)
         assert class_id is not None, "names were looked up before"
-        if spans and name in split:
-            yield _Judged(roots_with_sum(view, class_id, amount, usable))
+        if spans and name in ask.split:
+            parts = with_all_traits(view, tuple((trait,) for trait in sorted(ask.split_required)))
+            yield _Judged(roots_with_sum(view, class_id, amount, usable if parts is None else usable & parts))
             continue
         short = _find_short(view, usable, class_id, amount)
         having = usable & with_room(view, class_id, amount)

@@ -193,11 +193,15 @@ def read_flavor(
     if clash is not None:
         return SpecInvalid(f"resources{clash}:", "given", f"of another name: the group {clash} is taken")
     host = groups[UNSUFFIXED]
-    root_required = root_forbidden = frozenset[str]()
-    if has_cells and not any(host.resources.values()):
-        # Nothing is taken of the host itself: what it must be is asked of it alone.
-        root_required, root_forbidden = frozenset(host.required), frozenset(host.forbidden)
-        groups[UNSUFFIXED] = _Group()
+    wrong = _wrong_traits(host.request(UNSUFFIXED)) if has_cells else None
+    if wrong is not None:
+        return wrong
+    required, forbidden = tuple((name,) for name in host.required), frozenset(host.forbidden)
+    if has_cells:
+        # The guest is more than this group: its traits are judged wherever the guest is.
+        host.required = {}
+        if not any(host.resources.values()):
+            host.forbidden = {}
     requested = [group.request(suffix) for suffix, group in groups.items()]
     wrong = _wrong_groups([*requested, *guest.groups()])
     if wrong is not None:
@@ -208,8 +212,8 @@ def read_flavor(
     plain = CandidatesRequest(
         groups=tuple(group for group in requested if group.resources),
         isolate=isolates and guest.is_plain,
-        root_required=root_required,
-        root_forbidden=root_forbidden,
+        root_forbidden=forbidden if has_cells else frozenset(),
+        guest_required=required if has_cells else (),
         same_subtrees=_same_subtrees(specs, requested),
         # Guest cells and devices have rules of their own.
         distinct=(numbered,) if isolates and not guest.is_plain else (),
@@ -281,17 +285,18 @@ class _Guest(NamedTuple):
         near, may_be_far = self._affinities(preferred=True), self._affinities(preferred=False)
         for affinities in dict.fromkeys((near, may_be_far)):
             for size, threads in _grains(self.topology):
-                cells = _cells(self.topology, size, threads)
+                cells = _cells(self.topology, size, threads, plain.root_forbidden)
                 suffixes = frozenset(cell.suffix for cell in cells)
                 yield msgspec.structs.replace(
                     beside,
                     groups=(*beside.groups, *cells),
                     distinct=(*beside.distinct, *((suffixes,) if len(cells) > 1 else ())),
                     affinities=affinities,
+                    guest_groups=suffixes | {UNSUFFIXED},
                 )
         if not self.topology.has_cells and not may_be_far:
             for size, threads in _grains(self.topology):
-                yield _split_cell(beside, _cells(self.topology, size, threads)[0])
+                yield _split_cell(beside, _cells(self.topology, size, threads, plain.root_forbidden)[0])
 
     def _affinities(self, preferred: bool) -> tuple[Affinity, ...]:
         """Which devices are near a guest cell; with ``preferred`` also those that need not be."""
@@ -368,8 +373,11 @@ def _grains(topology: GuestTopology) -> Iterator[tuple[int, int]]:
                 yield size, threads
 
 
-def _cells(topology: GuestTopology, page_size: int, threads: int) -> tuple[RequestGroup, ...]:
-    """The groups of guest cells, with pages of a size and cpus in cores of so many threads."""
+def _cells(
+    topology: GuestTopology, page_size: int, threads: int, forbidden: frozenset[str] = frozenset()
+) -> tuple[RequestGroup, ...]:
+    """The groups of guest cells, with pages of a size and cpus in cores of so many threads, on providers
+    without the forbidden traits."""
     found = []
     for number, cell in enumerate(topology.cells):
         dedicated = cell.dedicated + (topology.emulator_cpus if number == 0 else 0)
@@ -385,7 +393,7 @@ def _cells(topology: GuestTopology, page_size: int, threads: int) -> tuple[Reque
                 label=f"guest cell {number}" if topology.has_cells else "the guest",
                 resources=tuple((name, amount) for name, amount in amounts if amount),
                 required=tuple((name,) for name in required),
-                forbidden=frozenset((HYPERTHREADING,) if topology.threads == "isolate" else ()),
+                forbidden=forbidden.union((HYPERTHREADING,) if topology.threads == "isolate" else ()),
             )
         )
     return tuple(found)
@@ -417,12 +425,17 @@ def _split_cell(ask: CandidatesRequest, cell: RequestGroup) -> CandidatesRequest
     both = msgspec.structs.replace(
         host,
         resources=(*cell.resources, *host.resources),
-        required=(*host.required, *cell.required),
         forbidden=host.forbidden | cell.forbidden,
     )
     others = tuple(group for group in ask.groups if group.suffix != UNSUFFIXED)
     split = frozenset(name for name, _ in cell.resources)
-    return msgspec.structs.replace(ask, groups=(both, *others), split=split)
+    return msgspec.structs.replace(
+        ask,
+        groups=(both, *others),
+        split=split,
+        split_required=frozenset(name for names in cell.required for name in names),
+        guest_groups=frozenset((UNSUFFIXED,)),
+    )
 
 
 def _unsuffixed(ask: CandidatesRequest) -> RequestGroup:
@@ -547,15 +560,23 @@ def _place_disk(groups: dict[str, _Group], place: str | None) -> SpecInvalid | N
     return None
 
 
+def _wrong_traits(group: RequestGroup) -> SpecInvalid | None:
+    required = {name for names in group.required for name in names}
+    for name in sorted(required & group.forbidden):
+        key = f"trait{group.suffix}:{name}"
+        return SpecInvalid(key, "forbidden", "not both required (by the image, too) and forbidden")
+    return None
+
+
 def _wrong_groups(groups: Iterable[RequestGroup]) -> SpecInvalid | None:
     """What cannot be asked for, although each key by itself could."""
     found_any = False
     for group in groups:
         found_any = found_any or bool(group.resources)
+        wrong = _wrong_traits(group)
+        if wrong is not None:
+            return wrong
         required = {name for names in group.required for name in names}
-        for name in sorted(required & group.forbidden):
-            key = f"trait{group.suffix}:{name}"
-            return SpecInvalid(key, "forbidden", "not both required (by the image, too) and forbidden")
         if not group.resources and (required or group.forbidden):
             name = min(required | group.forbidden)
             key = f"trait{group.suffix}:{name}"

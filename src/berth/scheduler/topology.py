@@ -7,6 +7,7 @@ flavor is ``hw_KEY`` of an image). What does not go together is refused with bot
 | --- | --- |
 | ``cpu_policy`` | a flavor's dedicated wins; its mixed excludes an image's dedicated, its shared both |
 | ``cpu_thread_policy`` | the same in both, or prefer in the flavor; only with dedicated cpus |
+| ``trait:HW_CPU_HYPERTHREADING`` | for dedicated cpus: required is require, forbidden is isolate |
 | ``numa_nodes``, ``numa_cpus.N``, ``numa_mem.N`` | in one of them; the lists for all cells, and of all |
 | ``mem_page_size`` | an image may choose where the flavor says large or any |
 | ``pci_numa_affinity_policy`` | the same in both |
@@ -19,6 +20,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple, TypeVar
 
+from berth.model.placement import HYPERTHREADING
 from berth.model.rejections import SpecInvalid
 
 T = TypeVar("T")
@@ -160,14 +162,20 @@ class _Reader:
         # An image may want more than the flavor prefers.
         chosen = of_image if of_flavor == "prefer" and of_image is not None else of_flavor or of_image
         if chosen is None:
-            return "prefer"
+            return self._read_thread_trait() if is_dedicated else "prefer"
         key = "hw:cpu_thread_policy" if chosen == of_flavor else "hw_cpu_thread_policy"
         if not is_dedicated:
             return _invalid(key, chosen, "left out: the cpu policy is shared, and no cpu is dedicated")
         for name, value in (*self._specs.items(), *self._properties.items()):
-            if re.fullmatch(r"trait[^:]*:HW_CPU_HYPERTHREADING", name):
+            if re.fullmatch(f"trait[^:]*:{HYPERTHREADING}", name):
                 return _invalid(key, chosen, f"left out, or {name}={value}: not both")
         return chosen
+
+    def _read_thread_trait(self) -> str:
+        """The policy that a trait of the guest stands for."""
+        key = f"trait:{HYPERTHREADING}"
+        value = self._specs.get(key) or self._properties.get(key)
+        return {"required": "require", "forbidden": "isolate"}.get(value or "", "prefer")
 
     def _read_emulator(self, is_dedicated: bool) -> int | SpecInvalid:
         policy = self._specs.get("hw:emulator_threads_policy")

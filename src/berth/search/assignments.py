@@ -5,7 +5,8 @@ Policy. An assignment gives every slot one of its choices such that
   - of groups that must be apart (isolate: all suffixed ones), no two are on one provider;
   - in each same_subtree set, one chosen provider is an ancestor of (or is) all the others;
   - a group with an affinity is below one of the providers chosen for the groups that it is to be near;
-  - each alternative of traits that the spanning group requires is met by one of its providers.
+  - each alternative of traits that the spanning group requires is met by one of its providers;
+  - each alternative of traits that the guest requires is met by the anchor, or by a provider of its groups.
 
 The naive search tries the product of all choices and throws most of it away: eight groups over eight
 equal children are 8^8 products of which 8! stand, and one group more makes it 8^9 for nothing. Here
@@ -31,7 +32,8 @@ import numpy as np
 
 from berth.model.ids import ClassId, Row
 from berth.model.placement import NUMA_ROOT
-from berth.model.scheduling import CandidatesRequest
+from berth.model.scheduling import AnyOf, CandidatesRequest
+from berth.search.providers import with_all_traits
 from berth.search.slots import Slot
 from berth.view import Mask, ProviderRecord, View
 
@@ -85,16 +87,33 @@ def assignments_at(
         effort.gave_up += 1
         return iter(())
     choices = [slot.choices(anchor, view) for slot in slots]
-    return _run(_Search(view, request, slots, choices, effort, _OwnTree(anchor, slots)))
+    unmet = tuple(any_of for any_of in request.guest_required if not set(any_of).intersection(anchor.traits))
+    return _run(_Search(view, request, slots, choices, effort, _OwnTree(anchor, slots), unmet))
 
 
 def assignments_of_sharing(
     view: View, request: CandidatesRequest, slots: list[Slot], anchors: Mask, effort: Effort
 ) -> Iterator[Assignment]:
     """The assignments that use no anchor's own tree, but only sharing providers. They are the same at every
-    anchor that is served, so they are found once here and not once for each."""
+    anchor that is served and that has the same traits of those that the guest requires, so they are found
+    once here and not once for each."""
     choices = [[view.record(row) for row in slot.sharing] for slot in slots]
-    return _run(_Search(view, request, slots, choices, effort, _SharingAlone(anchors, slots)))
+    for unmet, alike in _sort_anchors(view, request.guest_required, anchors):
+        yield from _run(_Search(view, request, slots, choices, effort, _SharingAlone(alike, slots), unmet))
+
+
+def _sort_anchors(
+    view: View, required: tuple[AnyOf, ...], anchors: Mask
+) -> Iterator[tuple[tuple[AnyOf, ...], Mask]]:
+    """The anchors by the alternatives that they do not meet themselves."""
+    if not required:
+        yield (), anchors
+        return
+    masks = [with_all_traits(view, (any_of,)) for any_of in required]
+    having = np.stack([mask for mask in masks if mask is not None])
+    for met in np.unique(having[:, anchors], axis=1).T:
+        unmet = tuple(any_of for any_of, is_met in zip(required, met, strict=True) if not is_met)
+        yield unmet, anchors & (having == met[:, None]).all(axis=0)
 
 
 def _run(search: "_Search") -> Iterator[Assignment]:
@@ -176,6 +195,7 @@ class _Search:
         choices: list[list[ProviderRecord]],
         effort: Effort,
         rule: _AnchorRule,
+        unmet: tuple[AnyOf, ...],
     ) -> None:
         self._steps = view.steps
         looked_at = len(slots) + sum(map(len, choices))
@@ -210,8 +230,7 @@ class _Search:
             for own, near in [_slots_in((frozenset((affinity.suffix,)), affinity.near), slots)]
             for index in own
         ]
-        self._spanning = [index for index, slot in enumerate(slots) if slot.spans]
-        self._required = slots[self._spanning[0]].group.required if self._spanning else ()
+        self._trait_rules = list(_trait_rules(request, slots, unmet))
         self._dead_ends: list[set[object]] = [set() for _ in slots]
         self._kinds: dict[Row, object] = {}
         self._rule = rule
@@ -247,10 +266,10 @@ class _Search:
         return False
 
     def _lacks_traits(self) -> bool:
-        if not self._required:
-            return False
-        traits = {name for i in self._spanning for record in self._choices[i] for name in record.traits}
-        return not all(traits.intersection(alternatives) for alternatives in self._required)
+        return not all(
+            rule.is_met(record for slot in rule.slots for record in self._choices[slot])
+            for rule in self._trait_rules
+        )
 
     def _lacks_devices(self) -> bool:
         """Whether too few devices are below any providers that the groups which they are to be near could be
@@ -434,16 +453,13 @@ class _Search:
         return True
 
     def _keeps_traits(self, slot: int) -> bool:
-        """Whether the spanning group, if this slot completes it, has all its required traits."""
-        if not self._required or not self._slots[slot].spans:
-            return True
-        traits: set[str] = set()
-        for index in self._spanning:
-            record = self._chosen[index]
-            if record is None:
-                return True
-            traits.update(record.traits)
-        return all(traits.intersection(alternatives) for alternatives in self._required)
+        """Whether the slots of each rule that this slot completes have all the required traits."""
+        for rule in self._trait_rules:
+            if slot in rule.slots:
+                chosen = [record for index in rule.slots if (record := self._chosen[index]) is not None]
+                if len(chosen) == len(rule.slots) and not rule.is_met(chosen):
+                    return False
+        return True
 
     # -- remembering dead ends ------------------------------------------------------------------
 
@@ -470,7 +486,7 @@ class _Search:
 
     def _position(self, slot: int, first: dict[object, int]) -> int:
         asked, parts = self._slots[slot], self._parts_of(slot)
-        if self._required and asked.spans:
+        if any(slot in rule.slots for rule in self._trait_rules):
             return slot
         return first.setdefault((id(asked.own), asked.amounts, parts), slot) if any(parts) else -1
 
@@ -503,7 +519,7 @@ class _Search:
             _free(record, class_id) if class_id in record.inventories else None
             for class_id in self._contended
         )
-        asked = {name for alternatives in self._required for name in alternatives}
+        asked = {name for rule in self._trait_rules for any_of in rule.required for name in any_of}
         traits = tuple(name for name in record.traits if name in asked)
         # Where one must stand below another, the place in the tree matters: only leaves below one parent are
         # alike.
@@ -525,6 +541,29 @@ def contended_classes(slots: list[Slot]) -> tuple[ClassId, ...]:
                 contended[class_id] = None
             seen.add(class_id)
     return tuple(contended)
+
+
+class _TraitRule(NamedTuple):
+    """Alternatives of traits, each of which is met by the provider of one of these slots."""
+
+    slots: list[int]
+    required: tuple[AnyOf, ...]
+
+    def is_met(self, records: Iterable[ProviderRecord]) -> bool:
+        traits = {name for record in records for name in record.traits}
+        return all(traits.intersection(alternatives) for alternatives in self.required)
+
+
+def _trait_rules(
+    request: CandidatesRequest, slots: list[Slot], unmet: tuple[AnyOf, ...]
+) -> Iterator[_TraitRule]:
+    """What the spanning group requires, and ``unmet``, what the guest requires and its host has not."""
+    spanning = [index for index, slot in enumerate(slots) if slot.spans]
+    if spanning and slots[spanning[0]].group.required:
+        yield _TraitRule(spanning, slots[spanning[0]].group.required)
+    if unmet:
+        (guest,) = _slots_in((request.guest_groups,), slots)
+        yield _TraitRule(guest, unmet)
 
 
 class _Near(NamedTuple):

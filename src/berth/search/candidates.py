@@ -17,7 +17,7 @@ import numpy as np
 
 from berth.model.placement import Amounts
 from berth.model.rejections import Rejection, ResourceClassNotFound
-from berth.model.scheduling import CandidatesRequest, Constraints
+from berth.model.scheduling import CandidatesRequest
 from berth.search.assignments import (
     STEPS_PER_RESULT,
     Effort,
@@ -25,7 +25,7 @@ from berth.search.assignments import (
     assignments_of_sharing,
 )
 from berth.search.patterns import AlikeTrees, Candidate, Pattern, Patterns, TreeCandidates
-from berth.search.providers import find_unknown_traits, in_all_aggregates
+from berth.search.providers import find_unknown_host_traits, find_unknown_traits, in_all_aggregates
 from berth.search.slots import Slot, anchors_of, slots_of, walk_anchors
 from berth.view import ProviderRecord, View
 
@@ -73,7 +73,7 @@ class Candidates(msgspec.Struct, frozen=True):
 
 
 def find_candidates(view: View, request: CandidatesRequest, options: SearchOptions) -> Candidates | Rejection:
-    unknown = _find_unknown_root_traits(view, request)
+    unknown = find_unknown_host_traits(view, request)
     if unknown is not None:
         return unknown
     slots = slots_of(view, request)
@@ -83,7 +83,7 @@ def find_candidates(view: View, request: CandidatesRequest, options: SearchOptio
         return Candidates((), (), effort) if refused is None else refused
     anchors = anchors_of(view, request, slots)
     found: Sequence[Candidate]
-    if len(slots) == 1 and not slots[0].spans:
+    if len(slots) == 1 and not slots[0].spans and not request.guest_required:
         found = _one_provider(view, slots[0], anchors, request, options)
     else:
         found = _search(view, request, slots, anchors, options, effort)
@@ -130,11 +130,6 @@ def _asks_roots(request: CandidatesRequest) -> bool:
 
 def _has_root_traits(root: ProviderRecord, request: CandidatesRequest) -> bool:
     return request.root_required <= set(root.traits) and request.root_forbidden.isdisjoint(root.traits)
-
-
-def _find_unknown_root_traits(view: View, request: CandidatesRequest) -> Rejection | None:
-    required = tuple((name,) for name in request.root_required)
-    return find_unknown_traits(view, Constraints(required=required, forbidden=request.root_forbidden))
 
 
 def _one_provider(

@@ -107,10 +107,11 @@ class TreeKinds:
         self._steps = view.steps
         self._contended = contended_classes(slots)
         # What is the same for a slot wherever a row is: whether it could serve, which of the traits it has
-        # that the spanning group may find on any of its providers, and whether it is a NUMA cell. Eight such
-        # facts make a byte.
+        # that the spanning group or the guest may find on any of its providers, and whether it is a NUMA
+        # cell. Eight such facts make a byte.
         spanning = next((slot for slot in slots if slot.spans), None)
-        traits = {name for names in (spanning.group.required if spanning else ()) for name in names}
+        required = (*(spanning.group.required if spanning else ()), *request.guest_required)
+        traits = {name for names in required for name in names}
         masks = list({id(slot.own): slot.own for slot in slots}.values())
         if any(affinity.or_outside for affinity in request.affinities):
             traits.add(NUMA_ROOT)

@@ -7,7 +7,7 @@ import numpy as np
 
 from berth.model.ids import AggregateId, ClassId, Row
 from berth.model.rejections import Rejection, ResourceClassNotFound, TraitsNotFound
-from berth.model.scheduling import AnyOf, Constraints, ProviderQuery
+from berth.model.scheduling import AnyOf, CandidatesRequest, Constraints, ProviderQuery
 from berth.view import Mask, ProviderRecord, View
 from berth.view.sets import RowSet
 
@@ -160,3 +160,10 @@ def find_unknown_traits(view: View, constraints: Constraints) -> TraitsNotFound 
     names = {name for alternatives in constraints.required for name in alternatives}
     unknown = sorted(name for name in names | constraints.forbidden if not view.has_trait(name))
     return TraitsNotFound(tuple(unknown)) if unknown else None
+
+
+def find_unknown_host_traits(view: View, request: CandidatesRequest) -> TraitsNotFound | None:
+    """The traits that a request names outside of its groups and that do not exist."""
+    named = (*request.root_required, *request.split_required)
+    required = (*request.guest_required, *((name,) for name in named))
+    return find_unknown_traits(view, Constraints(required=required, forbidden=request.root_forbidden))

@@ -142,7 +142,7 @@ def slots_of(view: View, request: CandidatesRequest) -> list[Slot] | Rejection:
                 return ResourceClassNotFound(name)
             amounts.append((class_id, amount))
         if group.suffix == UNSUFFIXED and (sharing.rows or view.nested_count):
-            found.extend(_spanning_slots(view, group, amounts, sharing, request.split))
+            found.extend(_spanning_slots(view, group, amounts, sharing, request))
         else:
             # Groups that ask for the same, such as eight GPUs, are looked for once.
             anonymous = msgspec.structs.replace(group, suffix=UNSUFFIXED, label="")
@@ -337,7 +337,7 @@ def _spanning_slots(
     group: RequestGroup,
     amounts: list[tuple[ClassId, int]],
     sharing: "_Sharing",
-    split: frozenset[str],
+    request: CandidatesRequest,
 ) -> list[Slot]:
     """A slot per resource class of the unsuffixed group.
 
@@ -348,10 +348,13 @@ def _spanning_slots(
     unfit = with_any_trait(view, group.forbidden)
     inside = in_all_aggregates(view, group.member_of)
     outside = in_any_aggregate(view, group.not_member_of)
+    may_split = with_all_traits(view, tuple((name,) for name in sorted(request.split_required)))
     found = []
     for class_id, amount in amounts:
-        splits = view.classes.name_of(class_id) in split
+        splits = view.classes.name_of(class_id) in request.split
         fit = with_any_room(view, class_id) if splits else with_room(view, class_id, amount)
+        if splits and may_split is not None:
+            fit &= may_split
         if unfit is not None:
             fit &= ~unfit
         if outside is not None:

@@ -304,13 +304,16 @@ def test_isolation_is_about_numbered_groups_and_not_about_cells_and_devices() ->
     assert ask.distinct == (frozenset({"1", "2"}), frozenset({"_numa0", "_numa1"}))
 
 
-def test_traits_of_a_guest_that_takes_nothing_of_its_host_are_asked_of_the_host_itself() -> None:
+@pytest.mark.parametrize("disk_gb", [0, 10])
+def test_traits_of_a_guest_with_cells_are_asked_of_its_host_its_cells_and_its_disk(disk_gb: int) -> None:
     specs = {"hw:numa_nodes": "1", "trait:CUSTOM_A": "required", "trait:CUSTOM_B": "forbidden"}
-    found = check_flavor(flavor(specs, disk_gb=0))
+    found = check_flavor(flavor(specs, disk_gb=disk_gb))
     assert isinstance(found, FlavorAsk)
-    assert found.ask.root_required == frozenset({"CUSTOM_A"})
-    assert found.ask.root_forbidden == frozenset({"CUSTOM_B"})
-    assert list(amounts(found.ask)) == ["_numa0"]
+    assert found.ask.guest_required == (("CUSTOM_A",),)
+    assert found.ask.guest_groups == {"", "_numa0"}
+    assert found.ask.root_forbidden == {"CUSTOM_B"}
+    assert all(group.forbidden == {"CUSTOM_B"} for group in found.ask.groups)
+    assert list(amounts(found.ask)) == (["", "_numa0"] if disk_gb else ["_numa0"])
 
 
 # -- what is refused ----------------------------------------------------------------------------
@@ -626,6 +629,81 @@ def test_dedicated_cpus_of_hosts_with_threads_are_taken_in_whole_cores() -> None
 def gpus(fleet: Fleet, name: str, cells: tuple[str, ...]) -> None:
     for number, parent in enumerate(cells):
         fleet.provider(f"{name}-gpu{number}", {"PGPU": 1}, parent=parent)
+
+
+def traits_fleet(root: tuple[str, ...], cells: tuple[str, ...], pool: bool) -> Fleet:
+    """A host of two cells, with its disk on itself or in a pool."""
+    fleet = Fleet()
+    fleet.provider("h", {} if pool else {"DISK_GB": 100}, traits=root, aggregates=("san",))
+    if pool:
+        fleet.provider("pool", {"DISK_GB": 100}, traits=("MISC_SHARES_VIA_AGGREGATE",), aggregates=("san",))
+    for number in range(2):
+        amounts: dict[str, Inventory | int] = {"PCPU": 8, "VCPU": 8, "MEMORY_MB": 16384}
+        fleet.provider(f"h-numa{number}", amounts, parent="h", traits=(NUMA_ROOT, *cells))
+    return fleet
+
+
+TRAIT = ("HW_CPU_X86_AVX2",)
+
+
+@pytest.mark.parametrize("specs", [{"hw:numa_nodes": "2"}, {"hw:cpu_policy": "dedicated"}])
+@pytest.mark.parametrize("pool", [False, True])
+@pytest.mark.parametrize(("root", "cells"), [((), ()), (TRAIT, ()), ((), TRAIT), (TRAIT, TRAIT)])
+def test_a_trait_of_a_guest_with_cells_is_looked_for_on_its_host_and_on_its_cells(
+    root: tuple[str, ...], cells: tuple[str, ...], pool: bool, specs: dict[str, str]
+) -> None:
+    fleet = traits_fleet(root, cells, pool)
+    for value, fits in (("required", bool(root or cells)), ("forbidden", not root and not cells)):
+        wanted = request({**specs, f"trait:{TRAIT[0]}": value})
+        found = plan(fleet.view, wanted, OPTIONS, random.Random(1), 0)
+        assert isinstance(found, Plan if fits else NoFit), (value, found)
+
+
+def test_a_trait_that_one_cell_has_leads_a_guest_there() -> None:
+    fleet = Fleet()
+    fleet.provider("h", {"DISK_GB": 100})
+    for number, traits in enumerate(((), TRAIT)):
+        fleet.provider(
+            f"h-numa{number}", {"VCPU": 8, "MEMORY_MB": 16384}, parent="h", traits=(NUMA_ROOT, *traits)
+        )
+    for value, cell in (("required", "h-numa1"), ("forbidden", "h-numa0")):
+        for disk in ({}, {"resources:DISK_GB": "0"}):
+            found = place(fleet, request({"hw:numa_nodes": "1", f"trait:{TRAIT[0]}": value, **disk}))
+            assert cell in held(found.placements[0].chosen)
+    wanted = request({"hw:numa_nodes": "1", f"trait:{TRAIT[0]}": "required"})
+    capacity = count_capacity(fleet.view, wanted, OPTIONS)
+    assert capacity.count == 2  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("where", ["flavor", "image"])
+def test_the_trait_of_threads_is_a_thread_policy(where: str) -> None:
+    trait = {f"trait:{HYPERTHREADING}": "required"}
+    specs = {"hw:cpu_policy": "dedicated", "hw:numa_nodes": "2", **(trait if where == "flavor" else {})}
+    ask = asked(specs, trait if where == "image" else {}).ask
+    assert all((HYPERTHREADING,) in group(ask, f"_numa{number}").required for number in range(2))
+    isolated = asked({"resources:PCPU": "4", f"trait:{HYPERTHREADING}": "forbidden"})
+    cell = group(isolated.ask, "_numa0")
+    assert (dict(cell.resources)["PCPU"], HYPERTHREADING in cell.forbidden) == (4, True)
+    assert not any(dict(group.resources).get("PCPU", 4) != 4 for group in isolated.otherwise[0].groups)
+
+
+def test_a_guest_that_requires_siblings_is_split_over_cells_that_have_them() -> None:
+    specs = {"hw:cpu_policy": "dedicated", "hw:cpu_thread_policy": "require"}
+    fleet = Fleet()
+    fleet.provider("h", {"DISK_GB": 100})
+    for number, threads in enumerate((2, 1)):
+        amounts: dict[str, Inventory | int] = {
+            "PCPU": Inventory(8, step_size=threads, min_unit=threads),
+            "MEMORY_MB": 16384,
+        }
+        traits = (NUMA_ROOT, HYPERTHREADING) if threads > 1 else (NUMA_ROOT,)
+        fleet.provider(f"h-numa{number}", amounts, parent="h", traits=traits)
+    wanted = request(specs, vcpus=12)
+    assert isinstance(plan(fleet.view, wanted, OPTIONS, random.Random(1), 0), NoFit)
+    more: dict[str, Inventory | int] = {"PCPU": Inventory(8, step_size=2, min_unit=2), "MEMORY_MB": 16384}
+    fleet.provider("h-numa2", more, parent="h", traits=(NUMA_ROOT, HYPERTHREADING))
+    parts = held(place(fleet, wanted).placements[0].chosen)
+    assert parts["h-numa0"]["PCPU"] + parts["h-numa2"]["PCPU"] == 12
 
 
 def test_a_device_is_below_a_cell_of_the_guest_where_it_must_be() -> None:

@@ -21,6 +21,7 @@ from itertools import islice
 from math import gcd
 from typing import Final, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,7 +29,7 @@ from berth.model.ids import ClassId, Row
 from berth.model.placement import NUMA_ROOT
 from berth.model.scheduling import CandidatesRequest
 from berth.search.assignments import Assignment, Effort, assignments_at, contended_classes
-from berth.search.providers import any_of
+from berth.search.providers import any_of, with_all_traits
 from berth.search.slots import Slot
 from berth.view import Mask, ProviderRecord, View
 
@@ -120,6 +121,9 @@ def count_rooms(
     view: View, ask: CandidatesRequest, slots: list[Slot], hosts: Mask, effort: TreeEffort = THOROUGH
 ) -> Rooms:
     """The rooms of these hosts; others have none."""
+    if any(slot.splits for slot in slots):
+        # Which cells a member is split over is not counted, and so not which traits they have.
+        ask = msgspec.structs.replace(ask, guest_required=())
     shared_rows = {row for slot in slots for row, served in slot.sharing.items() if served.any()}
     parts = [_parts(view, slot, shared_rows) for slot in slots]
     shared = []
@@ -226,16 +230,19 @@ def _by_host(view: View, parts: Counts) -> Counts:
 def _find_tied(
     view: View, ask: CandidatesRequest, slots: list[Slot], parts: list[Counts], each: Counts
 ) -> Mask:
-    """The hosts with room where slots may get in each other's way."""
+    """The hosts with room where slots may get in each other's way, or have to bring a trait that the host
+    has not itself."""
+    have = with_all_traits(view, ask.guest_required)
+    lacking = np.zeros(view.row_end, np.bool_) if have is None else (each > 0) & ~have
     if len(slots) == 1 and not slots[0].spans:
-        return np.zeros(view.row_end, np.bool_)
+        return lacking
     if (
         contended_classes(slots)
         or any(len(suffixes) > 1 for suffixes in _tied_suffixes(ask))
         or (not ask.nested and view.nested_count)
     ):
         return each > 0
-    return _find_tied_by_traits(view, slots, parts, each)
+    return _find_tied_by_traits(view, slots, parts, each) | lacking
 
 
 def _find_tied_by_traits(view: View, slots: list[Slot], parts: list[Counts], each: Counts) -> Mask:
@@ -274,7 +281,7 @@ class TreeCounts:
         self._slots = slots
         self._left = members_max
         self._seen: dict[object, TreeCount] = {}
-        self._facts = _facts(view, slots)
+        self._facts = _facts(view, ask, slots)
 
     def at(self, root: ProviderRecord, most: int) -> TreeCount:
         """How many members the tree takes, of which counting says that it is ``most`` at most."""
@@ -341,7 +348,7 @@ class TreeCounts:
         return count
 
 
-def _facts(view: View, slots: list[Slot]) -> NDArray[np.int64]:
+def _facts(view: View, ask: CandidatesRequest, slots: list[Slot]) -> NDArray[np.int64]:
     """For every row all that a count depends on: which slots it could serve, how much of what is asked it has
     free and may give to one consumer, and which of the traits it has that may lie anywhere."""
     view.steps.take(len(slots) * (10 + view.row_end // 50))
@@ -360,6 +367,7 @@ def _facts(view: View, slots: list[Slot]) -> NDArray[np.int64]:
         facts.append(np.zeros(view.row_end, np.int64))
         facts[-1][rows] = [view.record(row).inventories[class_id].max_unit for row in rows.tolist()]
     required = {name for slot in slots if slot.spans for names in slot.group.required for name in names}
+    required.update(name for names in ask.guest_required for name in names)
     # Where a device is near a NUMA cell, or in none, it matters which providers are cells.
     required.add(NUMA_ROOT)
     facts += [view.rows_with_trait(name).mask(view.row_end).astype(np.int64) for name in sorted(required)]

@@ -54,7 +54,7 @@ class AmountPart(NamedTuple):
 def vary_amounts(variants: Variants, variant: Variant) -> Iterator[Variant]:
     """The request with other amounts, those first that change the least."""
     view, ask = variants.view, variant.request.ask
-    parts = [part for group in ask.groups for part in split_parts(view, group, ask.split)]
+    parts = [part for group in ask.groups for part in split_parts(view, group, ask)]
     hosts = variants.hosts(variant)
     _leave_root_traits(view, ask, hosts)
     offered: dict[tuple[tuple[tuple[str, str], int], ...], float] = {}
@@ -75,8 +75,8 @@ def vary_amounts(variants: Variants, variant: Variant) -> Iterator[Variant]:
 # -- over all hosts -----------------------------------------------------------------------------
 
 
-def split_parts(view: View, group: RequestGroup, split: frozenset[str]) -> Iterator[AmountPart]:
-    """What a group asks for, class by class; those in ``split`` may come from several providers."""
+def split_parts(view: View, group: RequestGroup, ask: CandidatesRequest) -> Iterator[AmountPart]:
+    """What a group asks for, class by class; those that are split may come from several providers."""
     usable = np.ones(view.row_end, np.bool_)
     spans = group.suffix == UNSUFFIXED and bool(
         view.nested_count or view.rows_with_trait(SHARES_VIA_AGGREGATE)
@@ -91,10 +91,13 @@ def split_parts(view: View, group: RequestGroup, split: frozenset[str]) -> Itera
         usable &= True if outside is None else ~(outside | outside[view.root_rows])
     else:
         narrow(view, usable, group)
+    parts = with_all_traits(view, tuple((name,) for name in sorted(ask.split_required)))
     for name, amount in group.resources:
         class_id = view.classes.id_of(name)
         assert class_id is not None, "names were looked up before"
-        yield AmountPart(group.suffix, name, class_id, amount, usable, spans and name in split)
+        splits = spans and name in ask.split
+        may_be = usable if not splits or parts is None else usable & parts
+        yield AmountPart(group.suffix, name, class_id, amount, may_be, splits)
 
 
 def _leave_root_traits(view: View, ask: CandidatesRequest, hosts: Mask) -> None:

@@ -41,7 +41,7 @@ class HostChecker:
         self._request = request
         self._candidates = candidates
         self._parts: list[AmountPart] = [
-            part for group in request.ask.groups for part in split_parts(view, group, request.ask.split)
+            part for group in request.ask.groups for part in split_parts(view, group, request.ask)
         ]
         asked = ((filter, filter.describe_request(view, request)) for filter in options.filters)
         self._filters = [
@@ -130,7 +130,9 @@ class HostChecker:
 
     def _of_groups(self, host: ProviderRecord) -> Iterator[Check]:
         providers = self._providers(host)
-        for group in self._request.ask.groups:
+        ask = self._request.ask
+        yield from self._of_traits(RequestGroup(required=ask.guest_required), host, providers)
+        for group in ask.groups:
             yield from self._of_traits(group, host, providers)
             yield from self._of_places(group, host, providers)
             yield from (

@@ -187,6 +187,11 @@ def _asks_without(ask: CandidatesRequest) -> Iterator[tuple[Change, float, Candi
     for name in sorted(ask.root_forbidden):
         change = Change("allow_trait", name, f"with the trait {name} allowed on the host itself")
         yield change, TRAIT_COST, replace(ask, root_forbidden=ask.root_forbidden - {name})
+    for any_of in ask.guest_required:
+        name = " or ".join(any_of)
+        change = Change("without_trait", name, f"without the trait {name}")
+        required = tuple(other for other in ask.guest_required if other != any_of)
+        yield change, TRAIT_COST, replace(ask, guest_required=required)
     if ask.isolate:
         change = Change("without_isolation", "group_policy", "with groups allowed to share a provider")
         yield change, TRAIT_COST, replace(ask, isolate=False)

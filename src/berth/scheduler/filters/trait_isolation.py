@@ -51,5 +51,7 @@ def _is_required(value: str) -> bool:
 
 def _required(request: ScheduleRequest) -> set[str]:
     """The traits that the request cannot do without."""
-    groups = (any_of for group in request.ask.groups for any_of in group.required)
-    return {any_of[0] for any_of in groups if len(any_of) == 1} | request.ask.root_required
+    ask = request.ask
+    groups = (any_of for group in ask.groups for any_of in group.required)
+    alone = {any_of[0] for any_of in (*groups, *ask.guest_required) if len(any_of) == 1}
+    return alone | ask.root_required | ask.split_required
