@@ -19,8 +19,9 @@ from typing import Final, NamedTuple
 import msgspec
 
 from berth.cell.protocol import Register
-from berth.cell.units import CPUS, choose_units, thread_policy_of
+from berth.cell.units import choose_units, thread_policy_of
 from berth.model.events import RecordChanged
+from berth.model.placement import DEDICATED
 from berth.model.saga_runs import (
     Assignment,
     Counts,
@@ -45,11 +46,10 @@ from berth.sagas.runner import (
     saga_of,
     task_of,
 )
+from berth.sagas.saga import GIVING_UNITS
 from berth.view import View
 from berth.view.records import unit_key
 
-_NEEDING: Final = frozenset(("build", "prepare", "receive", "resume", "rebuild", "start"))
-"""Commands after which a server uses its units."""
 _SHOWN: Final = 4
 
 
@@ -149,7 +149,7 @@ def _follow_step(changes: "_AssignmentChanges", run: SagaRun) -> None:
 def needs_units(run: SagaRun, task: AgentTask) -> bool:
     """Whether a server must have its units before the step at hand: it goes forward, at its destination."""
     is_there = run.phase == "forward" and run.dest is not None and task.place == run.dest
-    return is_there and task.verb in _NEEDING and saga_of(run).steps[run.step].at == "dest"
+    return is_there and task.verb in GIVING_UNITS and saga_of(run).steps[run.step].at == "dest"
 
 
 def find_assignment(view: View, run: SagaRun, task: AgentTask) -> Assignment | None:
@@ -260,7 +260,7 @@ class _AssignmentChanges:
             for kind, amount in kinds.items():
                 chosen = choose_units(providers[provider], kind, amount, taken, before, policy)
                 if chosen is None:
-                    threads = f" with the thread policy {policy}" if kind == CPUS else ""
+                    threads = f" with the thread policy {policy}" if kind == DEDICATED else ""
                     return UnitsMissing(
                         f"the host {place.name} cannot give the server {amount} units of {kind}{threads}: "
                         f"too many of {provider} are assigned to others"

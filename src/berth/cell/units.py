@@ -12,9 +12,9 @@ Units are taken in the order in which the host names them, and a server that has
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from berth.model.placement import DEDICATED
 from berth.model.saga_runs import OwnedProvider, Spec
 
-CPUS: Final = "PCPU"
 _POLICY: Final = "hw:cpu_thread_policy"
 _IMAGE_POLICY: Final = "hw_cpu_thread_policy"
 
@@ -36,7 +36,7 @@ def choose_units(
     rest = [unit for unit in free if unit not in kept]
     missing = amount - len(kept)
     chosen = rest[:missing]
-    if kind == CPUS:
+    if kind == DEDICATED:
         chosen = _choose_cpus(_find_cores(provider), rest, missing, policy)
     if len(chosen) < missing:
         return None
@@ -47,7 +47,7 @@ def choose_units(
 def _find_cores(provider: OwnedProvider) -> dict[str, tuple[str, ...]]:
     """The threads of the core of each cpu."""
     cores = {cpu: core for core in provider.siblings for cpu in core}
-    return {cpu: cores.get(cpu, (cpu,)) for cpu in provider.units[CPUS]}
+    return {cpu: cores.get(cpu, (cpu,)) for cpu in provider.units[DEDICATED]}
 
 
 def _choose_cpus(

@@ -57,6 +57,9 @@ Verb = Literal[
 server down that goes and keeps it, ``receive`` runs what has come, ``resume`` runs again what was sent, or
 was to be."""
 
+GIVING_UNITS: Final[frozenset[str]] = frozenset(("build", "prepare", "receive", "resume", "rebuild", "start"))
+"""Commands that give a server its units: it uses them afterwards."""
+
 ClaimChange = Literal["claimed", "give_back", "release", "release_migration", "check"]
 """What can be done to allocations. ``claimed`` was done in the region; ``give_back`` gives the server what
 its migration holds; ``release`` releases everything; ``check`` looks whether others have changed what the

@@ -20,7 +20,7 @@ from berth.agent.drivers import DriverError
 from berth.agent.drivers.behaviour import Behaviours, CommandFate
 from berth.cell.protocol import AgentCommand, ReportedProvider
 from berth.model.saga_runs import Units
-from berth.sagas.saga import Verb
+from berth.sagas.saga import GIVING_UNITS, Verb
 
 NAME: Final = "sim"
 
@@ -34,8 +34,6 @@ _After = ServerState | Literal["absent", "as before", "as commanded"]
 """``as commanded``: running or stopped, as the command says."""
 
 _KEPT: Final[dict[_Before, _After]] = {"running": "as before", "stopped": "as before"}
-_GIVING: Final = frozenset(("build", "prepare", "receive", "resume", "rebuild", "start"))
-"""Commands that give a server its units."""
 _HERE: Final[tuple[_Before, ...]] = ("running", "stopped", "outgoing")
 
 # A server may be sent from a host to the same one: it is prepared and received where it is.
@@ -110,7 +108,7 @@ class SimDriver:
 
     def _check_units(self, command: AgentCommand) -> None:
         """Refuse a command whose units are not there, or taken."""
-        if command.verb not in _GIVING or not command.units:
+        if command.verb not in GIVING_UNITS or not command.units:
             return
         known = {provider.id: provider.units for provider in self._tree()}
         taken = {
@@ -129,7 +127,7 @@ class SimDriver:
                         raise DriverError(f"the unit {unit} of {kind} on {self._host} is taken")
 
     def _give_units(self, command: AgentCommand) -> None:
-        if command.verb not in _GIVING:
+        if command.verb not in GIVING_UNITS:
             return
         if command.units:
             self._take_from_stopped(command)

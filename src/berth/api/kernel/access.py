@@ -127,7 +127,7 @@ def show_failure(access: Access, view: View, server: Server, text: str) -> str:
         return explain_no_place(server, text)
     if _LEDGERS in text:
         return "What it needs could not be claimed. Retry later, or ask an administrator."
-    # The word first: what a unit is called is known by nothing else.
+    # Units are known by the word before them, or by being PCI addresses.
     text = _PCI_ADDRESS.sub("a device", _UNIT.sub("unit", text))
     return _WORD.sub(lambda found: _hidden(view, found), text)
 
