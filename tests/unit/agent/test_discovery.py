@@ -256,6 +256,21 @@ def test_a_nic_that_the_host_uses_is_given_whole_only_if_allowed(tmp_path: Path)
     assert "SRIOV_NET_VF" in named(allowed)["pci-0000:3b:00.0"].inventories
 
 
+def test_a_nic_that_is_given_whole_has_no_bandwidth_for_others(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.memory(4)
+    machine.pf("0000:af:00.0", "ens2f0", -1, 0, speed=25000)
+    whole = named(discover(tmp_path, DiscoverySettings()))["pci-0000:af:00.0"]
+    assert totals(whole) == {"CUSTOM_PCI_15B3_1017": 1}
+    machine.split("0000:af:00.0", -1, 2)
+    split = named(discover(tmp_path, DiscoverySettings()))["pci-0000:af:00.0"]
+    assert totals(split) == {
+        "NET_BW_EGR_KILOBIT_PER_SEC": 25_000_000,
+        "NET_BW_IGR_KILOBIT_PER_SEC": 25_000_000,
+        "SRIOV_NET_VF": 2,
+    }
+
+
 def test_physical_networks_of_nics(tmp_path: Path) -> None:
     two_pfs(tmp_path)
     settings = DiscoverySettings(physnets=("ens1f0=data-1", "0000:af:00.0=physnet2", "ens9=x"))
@@ -281,15 +296,38 @@ def test_the_type_that_is_chosen_is_the_only_one(tmp_path: Path) -> None:
     ]
 
 
+def test_a_gpu_of_several_types_offers_one_of_them(tmp_path: Path) -> None:
+    """Types exclude each other: together they would promise more than there is."""
+    machine = Machine(tmp_path)
+    machine.memory(4)
+    gpu = machine.pci("0000:41:00.0", "10de:1eb8", "030200")
+    machine.mdev_type(gpu, "nvidia-1", 0)
+    machine.mdev_type(gpu, "nvidia-2", 4)
+    machine.mdev_type(gpu, "nvidia-3", 8)
+    host = discover(tmp_path, DiscoverySettings())
+    first = named(host)["pci-0000:41:00.0"]
+    assert (totals(first), first.traits) == ({"VGPU": 4}, ("CUSTOM_NVIDIA_2",))
+    assert sum("VGPU" in provider.inventories for provider in host.providers) == 1
+    assert reasons(host)["sys/bus/pci/devices/0000:41:00.0"] == (
+        "of its types nvidia-1, nvidia-2, nvidia-3 only nvidia-2 is offered; mdev_types can choose another"
+    )
+    # There is one of another type now: no other type can be made.
+    machine.mdev_type(gpu, "nvidia-3", 7, ["83b8f4f2-509f-382f-3c1e-e6bfe0fa1001"])
+    machine.mdev_type(gpu, "nvidia-2", 0)
+    used = named(discover(tmp_path, DiscoverySettings()))["pci-0000:41:00.0"]
+    assert (totals(used), used.traits) == ({"VGPU": 8}, ("CUSTOM_NVIDIA_3",))
+    assert used.id == first.id
+
+
 def test_units_of_mediated_devices_stay_when_one_is_made(tmp_path: Path) -> None:
     two_mdev_types(tmp_path)
-    before = named(discover(tmp_path, DiscoverySettings()))["pci-0000:41:00.0-nvidia-222"].units["VGPU"]
+    before = named(discover(tmp_path, DiscoverySettings()))["pci-0000:41:00.0"].units["VGPU"]
     assert len(set(before)) == 15
     machine = Machine(tmp_path)
     types = "sys/devices/pci0000:41/0000:41:00.0/mdev_supported_types/nvidia-222"
     machine.link(f"{types}/devices/{before[3]}", "sys/devices/pci0000:41/0000:41:00.0")
     machine.write(f"{types}/available_instances", 13)
-    after = named(discover(tmp_path, DiscoverySettings()))["pci-0000:41:00.0-nvidia-222"].units["VGPU"]
+    after = named(discover(tmp_path, DiscoverySettings()))["pci-0000:41:00.0"].units["VGPU"]
     assert set(after) == set(before)
 
 

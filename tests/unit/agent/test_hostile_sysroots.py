@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -311,6 +312,20 @@ def test_a_device_that_was_read_in_part_is_not_reported(tmp_path: Path) -> None:
     raise AssertionError("the reading was never complete")
 
 
+def inspect_within_limits(root: Path) -> dict[str, Any]:
+    """What a process finds, which must not take more time or memory than it may."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-c", CHILD, "inspect", "--json", "--sysroot", str(root)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert result.returncode == 0, result.stderr
+    assert int(result.stderr) < MEMORY_KB_MAX
+    # Of the machine's time: how long it took by the clock depends on who else is at work.
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < SECONDS_MAX
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
 def test_a_process_ends_in_time_and_memory_on_a_tree_of_all_of_it(tmp_path: Path) -> None:
     two_pfs(tmp_path)
     machine = Machine(tmp_path)
@@ -325,19 +340,31 @@ def test_a_process_ends_in_time_and_memory_on_a_tree_of_all_of_it(tmp_path: Path
     (tmp_path / f"{NODE0}/meminfo").write_text("x" * (5 << 20))
     for number in range(500):
         machine.write(f"sys/devices/system/node/node{number + 10}/cpulist", "9" * 10_000)
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [sys.executable, "-c", CHILD, "inspect", "--json", "--sysroot", str(tmp_path)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout)
+    found = inspect_within_limits(tmp_path)
     names = {provider["name"]: provider for provider in found["providers"]}
     assert "MEMORY_MB" in names["node-1-numa1"]["inventories"]
     left_out = {left["path"]: left["reason"] for left in found["left_out"]}
     assert left_out["sys/bus/pci/devices"] == f"the folder has more than {ENTRIES_MAX} entries"
-    assert int(result.stderr) < MEMORY_KB_MAX
-    # Of the machine's time: how long it took by the clock depends on who else is at work.
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < SECONDS_MAX
+
+
+def test_many_cells_of_one_cpu_take_no_more_time_than_their_number(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.online("0-3999")
+    for number in range(4_000):
+        machine.write(f"sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list", number)
+        machine.write(f"sys/devices/system/node/node{number}/cpulist", number)
+    found = inspect_within_limits(tmp_path)
+    assert len(found["providers"]) <= PROVIDERS_MAX
+
+
+def test_many_gpus_with_many_mediated_devices_take_no_more_time_than_is_reported(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    for number in range(400):
+        gpu = machine.pci(f"{number:04x}:00:00.0", "10de:20b2", "030200")
+        machine.mdev_type(gpu, "nvidia-1", 4096)
+    found = inspect_within_limits(tmp_path)
+    # The third would be one too many, and so would all after it.
+    assert len(found["providers"]) == 3
 
 
 def test_a_slow_reading_ends_in_time(tmp_path: Path) -> None:

@@ -127,8 +127,8 @@ class DiscoverySettings(msgspec.Struct, frozen=True, kw_only=True):
     mdev_types: Annotated[
         tuple[str, ...],
         About(
-            "types of mediated devices to make, as ADDRESS=TYPE; a device without an entry offers all its "
-            "types",
+            "types of mediated devices to make, as ADDRESS=TYPE; a device without an entry offers the type "
+            "that is in use, or the first by name",
             check=_each(_is_mdev_type, "expected ADDRESS=TYPE, such as 0000:41:00.0=nvidia-35"),
         ),
     ] = ()

@@ -2,16 +2,16 @@
 
     HOST                       DISK_GB; without NUMA information also what a cell has
       HOST-numaN               PCPU, VCPU, MEMORY_MB, CUSTOM_MEMORY_PAGES_*
-        HOST-pci-ADDRESS       a NIC:  SRIOV_NET_VF, or CUSTOM_PCI_vvvv_pppp if it is given whole; bandwidth
-                               a GPU:  PGPU, or VGPU, or CUSTOM_PCI_* of its VFs
+        HOST-pci-ADDRESS       a NIC:  SRIOV_NET_VF, or with bandwidth, or CUSTOM_PCI_vvvv_pppp if whole
+                               a GPU:  PGPU, or VGPU of one type, or CUSTOM_PCI_* of its VFs
                                others that are allowed: CUSTOM_PCI_*, of the device or of its VFs
-          HOST-pci-ADDRESS-TYPE   VGPU of one type, if the device has several
 
 A device is below its cell, or below the host if its cell is not known. What is handed out piece by piece has
 its units named. A device that has nothing to offer is no provider: it is listed with its parent.
 """
 
 from collections.abc import Iterable
+from itertools import chain, islice
 from typing import Final
 
 import msgspec
@@ -81,7 +81,8 @@ class Offer(msgspec.Struct, kw_only=True):
 
     amounts: dict[str, int] = {}
     reserved: dict[str, int] = {}
-    units: dict[str, tuple[str, ...]] = {}
+    units: dict[str, Iterable[str]] = {}
+    """As many as the amount says; they are made when the provider is added."""
     siblings: tuple[tuple[str, ...], ...] = ()
     traits: tuple[str, ...] = ()
 
@@ -110,6 +111,7 @@ class TreeBuilder:
         self._own = read_cpus_set(settings.reserved_cpus)
         self._physnets = read_pairs(settings.physnets)
         self._chosen_types = read_pairs(settings.mdev_types)
+        self._cores = {cpu: core for core in found.cpus.cores for cpu in core.cpus}
         self._providers: list[ReportedProvider] = []
         self._counts = dict.fromkeys(("inventories", "traits", "units"), 0)
         self.devices: dict[str, list[Device]] = {}
@@ -165,6 +167,9 @@ class TreeBuilder:
     # -- cpus and memory -------------------------------------------------------------------------
 
     def _add_cell(self, cell: NumaCell, cpu_traits: tuple[str, ...]) -> None:
+        name = self._name_cell(cell.number)
+        if not self._has_room(name):
+            return
         offer = self._offer_cpus_and_memory(cell.cpus, cell.memory, str(cell.number))
         cores = self._list_cores(cell.cpus or frozenset())
         if cell.cpus:
@@ -173,7 +178,6 @@ class TreeBuilder:
         else:
             is_known = cell.cpus is not None and cell.memory.total_kb
             offer.traits = (NUMA_ROOT, MEMORY_ONLY) if is_known else (NUMA_ROOT,)
-        name = self._name_cell(cell.number)
         if self._add(name, self._found.host, offer):
             self.devices[name] += cores
 
@@ -200,14 +204,15 @@ class TreeBuilder:
 
     def _list_cores(self, cpus: frozenset[int]) -> list[CpuCore]:
         """The cores of some cpus, with those of their threads that are among them."""
-        cores = []
-        for core in self._found.cpus.cores:
-            threads = tuple(cpu for cpu in core.cpus if cpu in cpus)
-            if threads:
-                cores.append(msgspec.structs.replace(core, cpus=threads))
-        known = {cpu for core in cores for cpu in core.cpus}
-        alone = (CpuCore(cpus=(cpu,), core=None, socket=None) for cpu in sorted(cpus - known))
-        return sorted([*cores, *alone], key=lambda core: core.cpus)
+        threads: dict[int, list[int]] = {}
+        for cpu in sorted(cpus):
+            core = self._cores.get(cpu)
+            threads.setdefault(cpu if core is None else core.cpus[0], []).append(cpu)
+        alone = CpuCore(cpus=(), core=None, socket=None)
+        return [
+            msgspec.structs.replace(self._cores.get(first, alone), cpus=tuple(some))
+            for first, some in threads.items()
+        ]
 
     # -- devices ---------------------------------------------------------------------------------
 
@@ -216,14 +221,8 @@ class TreeBuilder:
         vfs = [self._found.pci[address] for address in device.vfs]
         interfaces = self._found.interfaces.found.get(device.address, ())
         name = f"{self._found.host}-pci-{device.address}"
-        offers = self._offer_device(device, vfs, interfaces)
-        owner = parent
-        if offers:
-            (own, *rest) = offers.items()
-            if self._add(name, parent, own[1]):
-                owner = name
-                for suffix, offer in rest:
-                    self._add(f"{name}-{suffix}", name, offer)
+        offer = self._offer_device(device, vfs, interfaces)
+        owner = name if offer.amounts and self._add(name, parent, offer) else parent
         self.devices[owner] += [device, *interfaces, *vfs]
 
     def _find_parent(self, device: PciDevice) -> str:
@@ -237,34 +236,32 @@ class TreeBuilder:
 
     def _offer_device(
         self, device: PciDevice, vfs: list[PciDevice], interfaces: tuple[NetworkInterface, ...]
-    ) -> dict[str, Offer]:
-        """What a device offers, and under which suffixes its parts do; nothing if it is no provider."""
+    ) -> Offer:
+        """What a device offers; no amounts if it is no provider."""
         settings = self._settings
         if matches(device, settings.devices_denied):
             self._leave_out(device, "devices_denied names it")
-            return {}
+            return Offer()
         for vf in vfs:
             if matches(vf, settings.devices_denied):
                 self._leave_out(vf, "devices_denied names it")
         vfs = [vf for vf in vfs if not matches(vf, settings.devices_denied)]
         is_allowed = matches(device, settings.devices_allowed)
         if device.kind_of_class == NETWORK:
-            offer = self._offer_nic(device, vfs, interfaces, is_allowed)
-            return {"": offer} if offer.amounts else {}
+            return self._offer_nic(device, vfs, interfaces, is_allowed)
         if _is_gpu(device):
             if not is_allowed and (device.is_boot_display or device.vendor in _CONSOLE_VENDORS):
                 self._leave_out(device, "it is the console; devices_allowed can give it away")
-                return {}
+                return Offer()
             return self._offer_gpu(device, vfs)
         if not is_allowed:
             vfs = [vf for vf in vfs if matches(vf, settings.devices_allowed)]
         if not is_allowed and not vfs:
-            return {}
+            return Offer()
         if device.kind_of_class == BRIDGE:
             self._leave_out(device, "a bridge cannot be given to a server")
-            return {}
-        offer = _offer_whole_or_vfs(device, vfs)
-        return {"": offer} if offer.amounts else {}
+            return Offer()
+        return _offer_whole_or_vfs(device, vfs)
 
     def _offer_nic(
         self,
@@ -289,7 +286,8 @@ class TreeBuilder:
             used = f"the host uses it ({names} is up)" if is_up else "the host may use it"
             self._leave_out(device, f"{used}; devices_allowed can give it away")
         speed_mbps = max((nic.speed_mbps for nic in interfaces if nic.speed_mbps is not None), default=None)
-        if speed_mbps is not None:
+        # Whoever gets the NIC whole gets its bandwidth with it.
+        if speed_mbps is not None and _name_class(device) not in offer.units:
             offer.count("NET_BW_EGR_KILOBIT_PER_SEC", speed_mbps * 1000)
             offer.count("NET_BW_IGR_KILOBIT_PER_SEC", speed_mbps * 1000)
         networks = {self._physnets.get(key) for key in (device.address, *(nic.name for nic in interfaces))}
@@ -299,21 +297,23 @@ class TreeBuilder:
         )
         return offer
 
-    def _offer_gpu(self, device: PciDevice, vfs: list[PciDevice]) -> dict[str, Offer]:
+    def _offer_gpu(self, device: PciDevice, vfs: list[PciDevice]) -> Offer:
         types = self._list_types(device)
         if not types:
-            offer = _offer_whole_or_vfs(device, vfs, "PGPU")
-            return {"": offer} if offer.amounts else {}
+            return _offer_whole_or_vfs(device, vfs, "PGPU")
         chosen = self._chosen_types.get(device.address)
-        name = f"{self._found.host}-pci-{device.address}"
-        offers = {
-            type.type: _offer_mdevs(name, type) for type in types if chosen is None or chosen == type.type
-        }
-        there = {type: offer for type, offer in offers.items() if offer.amounts}
-        if len(offers) == 1:
-            # The shape follows from what could be, not from what is there now: it must not change with use.
-            return dict(zip(("",), there.values(), strict=False))
-        return {"": Offer(), **there} if there else {}
+        if chosen is None:
+            type = _choose_type(types)
+            if len(types) > 1:
+                names = ", ".join(one.type for one in types)
+                said = f"of its types {names} only {type.type} is offered"
+                self._leave_out(device, f"{said}; mdev_types can choose another")
+        else:
+            found = [one for one in types if one.type == chosen]
+            if not found:
+                return Offer()
+            (type,) = found
+        return _offer_mdevs(f"{self._found.host}-pci-{device.address}", type)
 
     def _list_types(self, device: PciDevice) -> list[MdevType]:
         """The types of mediated devices of a device and of its VFs together."""
@@ -328,10 +328,12 @@ class TreeBuilder:
 
     def _add(self, name: str, parent: str | None, offer: Offer) -> bool:
         """Add a provider; if the host would have too much then, leave it out."""
+        if not self._has_room(name):
+            return False
         added = {
             "inventories": len(offer.amounts),
             "traits": len(offer.traits),
-            "units": sum(map(len, offer.units.values())),
+            "units": sum(offer.amounts[kind] for kind in offer.units),
         }
         limits = {"inventories": INVENTORIES_MAX, "traits": TRAITS_MAX, "units": UNITS_MAX}
         for kind, limit in limits.items():
@@ -340,9 +342,6 @@ class TreeBuilder:
                 if parent is not None:
                     return False
                 offer = Offer()
-        if len(self._providers) >= PROVIDERS_MAX:
-            self._sysroot.leave_out(name, f"the host has more than {PROVIDERS_MAX} providers")
-            return False
         for kind, count in added.items():
             self._counts[kind] += count
         self.devices[name] = []
@@ -358,11 +357,18 @@ class TreeBuilder:
                     for kind, amount in sorted(offer.amounts.items())
                 },
                 traits=tuple(sorted(set(offer.traits))),
-                units=offer.units,
+                units={kind: tuple(names) for kind, names in offer.units.items()},
                 siblings=offer.siblings,
             )
         )
         return True
+
+    def _has_room(self, name: str) -> bool:
+        """Whether the host may have one more provider; if not, that is said."""
+        if len(self._providers) < PROVIDERS_MAX:
+            return True
+        self._sysroot.leave_out(name, f"the host has more than {PROVIDERS_MAX} providers")
+        return False
 
     def _leave_out(self, device: PciDevice, reason: str) -> None:
         self._sysroot.leave_out(f"{FOLDER}/{device.address}", reason)
@@ -383,21 +389,28 @@ def _offer_whole_or_vfs(device: PciDevice, vfs: list[PciDevice], whole: str | No
     offer = Offer()
     if not device.vfs and not device.vfs_claimed:
         offer.name_units(whole or _name_class(device), (device.address,))
+    addresses: dict[str, list[str]] = {}
     for one in vfs:
-        kind = _name_class(one)
-        offer.name_units(kind, (*offer.units.get(kind, ()), one.address))
+        addresses.setdefault(_name_class(one), []).append(one.address)
+    for kind, units in addresses.items():
+        offer.name_units(kind, units)
     return offer
+
+
+def _choose_type(types: list[MdevType]) -> MdevType:
+    """The one that is in use, or else the first that can be made: as soon as one is made, no other can be."""
+    return min(types, key=lambda type: (not type.instances, not type.available))
 
 
 def _offer_mdevs(provider: str, type: MdevType) -> Offer:
     """Those that exist, and a uuid for each that can be made."""
-    made = (
-        provider_id(f"{provider} {type.type} {number}")
-        for number in range(len(type.instances) + type.available)
-    )
-    free = [unit for unit in made if unit not in type.instances][: type.available]
+    count = len(type.instances) + type.available
+    made = (provider_id(f"{provider} {type.type} {number}") for number in range(count))
+    free = islice((unit for unit in made if unit not in type.instances), type.available)
     offer = Offer(traits=list_mdev_traits(type))
-    offer.name_units("VGPU", (*type.instances, *free))
+    if count:
+        offer.amounts["VGPU"] = count
+        offer.units["VGPU"] = chain(type.instances, free)
     return offer
 
 
