@@ -1,11 +1,9 @@
-"""A check of the witness, and one of what users are shown, find the bugs that are planted for them."""
+"""A check of the witness finds the bug that is planted for it."""
 
 import pytest
 
 from berth.agent.commands import CommandRunner
 from berth.cell.protocol import AgentCommand
-from berth.engine.engine import Engine
-from berth.model.servers import Server
 from berth.sim.nemesis import kill_at_write
 from berth.sim.profiles.lifecycle import OPERATIONS, LifecycleProfile, create, evacuate, look
 from berth.sim.simulation import Act
@@ -40,13 +38,3 @@ def test_a_command_that_is_carried_out_again_is_found(monkeypatch: pytest.Monkey
     monkeypatch.setattr(CommandRunner, "take", take_again)
     expected = "which it has reported already"
     assert expected in find_failure(OneFault(kill_at_write), MINUTES, expected)
-
-
-def test_a_server_that_is_shown_as_it_was_before_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: a worker that has servers does not look for what others have written."""
-    must_look = Engine._must_look
-    monkeypatch.setattr(
-        Engine, "_must_look", lambda self: must_look(self) and not self.view.records.count(Server)
-    )
-    expected = "is shown as"
-    assert expected in find_failure(OneFault(), MINUTES, expected)
