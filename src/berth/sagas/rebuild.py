@@ -16,10 +16,9 @@ from berth.model.servers import Image, Server
 from berth.sagas.proposals import Context, find_startable, propose_in_place
 from berth.sagas.requests import flavor_sizes, make_request
 from berth.sagas.saga import AS_BEFORE, Outcome, Saga, Step, states
-from berth.scheduler.devices import DeviceCatalog
 from berth.scheduler.flavors import FlavorAsk, read_flavor
 from berth.scheduler.plugins import name_of
-from berth.scheduler.spec_table import keep_properties
+from berth.scheduler.spec_table import Fate, image_property, keep_properties
 from berth.view import View
 
 SAGA = Saga(
@@ -35,6 +34,10 @@ SAGA = Saga(
 
 _READ_IMAGES: Final = ("architecture", "hypervisor_type", "image_isolation")
 """Filters that are asked when a server gets another image where it is."""
+
+
+_READ_BY_FILTERS: Final = ("hw_architecture",)
+"""Properties of hosts, and not of guests."""
 
 
 def propose(
@@ -54,7 +57,7 @@ def propose(
     needed = read_flavor(flavor_sizes(server.flavor), image.properties, devices=devices)
     if isinstance(needed, SpecInvalid):
         return needed
-    other = _find_other_guest(server, image, needed, devices)
+    other = _find_other_guest(server, image)
     if other is not None:
         return other
     properties = keep_properties(image.properties)
@@ -70,25 +73,21 @@ def propose(
     return propose_in_place(view, now_s, context, id, SAGA, after)
 
 
-def _find_other_guest(
-    server: Server, image: Image, needed: FlavorAsk, devices: DeviceCatalog
-) -> SpecInvalid | None:
-    """What the image says of its guest that the server, which stays where it is, has not got."""
-    before = read_flavor(flavor_sizes(server.flavor), server.image_properties, devices=devices)
-    if isinstance(before, SpecInvalid) or _list_amounts(before) == _list_amounts(needed):
-        return None
-    names = sorted({*server.image_properties, *image.properties})
-    for name in names:
-        had, has = server.image_properties.get(name), image.properties.get(name)
-        if name.startswith("hw_") and had != has:
+def _find_other_guest(server: Server, image: Image) -> SpecInvalid | None:
+    """What the image says of its guest that the server, which stays where it is, has not got. An image may
+    repeat what the flavor says."""
+    specs = server.flavor.extra_specs
+    for name in sorted({*server.image_properties, *image.properties}):
+        row = image_property(name)
+        if row is None or row.fate is not Fate.USED or not name.startswith("hw_") or name in _READ_BY_FILTERS:
+            continue
+        of_flavor = specs.get(name.replace("hw_", "hw:", 1))
+        had, has = (texts.get(name, of_flavor) for texts in (server.image_properties, image.properties))
+        if had != has:
             kept = "left out" if had is None else had
             accepted = f"{kept}: the server keeps what it was created with, and a resize can change that"
             return SpecInvalid(name, has or "not given", accepted)
     return None
-
-
-def _list_amounts(needed: FlavorAsk) -> list[tuple[str, tuple[tuple[str, int], ...]]]:
-    return [(group.suffix, group.resources) for group in needed.ask.groups]
 
 
 def _find_unfit(view: View, context: Context, server: Server, needed: FlavorAsk) -> HostUnfitForImage | None:

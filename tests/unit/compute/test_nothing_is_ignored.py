@@ -419,3 +419,14 @@ async def test_a_rebuild_cannot_make_another_guest(region: RegionWorld) -> None:
     refused = said(await region.act(id, "rebuild", {"imageRef": OLD_IMAGE.id}))
     assert "hw_numa_nodes is '2'" in refused
     assert "a resize can change that" in refused
+
+
+async def test_a_rebuild_cannot_change_the_pages_of_a_guest(region: RegionWorld) -> None:
+    """The first thing that is asked for stays the same, and the guest is another."""
+    await region.fleet()
+    pages = msgspec.structs.replace(PINNED, id="pages", extra_specs={"hw:mem_page_size": "any"})
+    small = msgspec.structs.replace(OLD_IMAGE, properties={"hw_mem_page_size": "small"})
+    await region.put(pages, small)
+    id = await region.active(imageRef=CIRROS.id, flavorRef=pages.id)
+    refused = said(await region.act(id, "rebuild", {"imageRef": small.id}))
+    assert "hw_mem_page_size is 'small'" in refused

@@ -308,3 +308,15 @@ async def test_flavors_and_images_are_judged_as_those_of_servers(world: Applicat
     ):
         answer = await world.ask("POST", f"/berth/v1/{path}", body)
         assert (answer.status, key in answer.error["detail"]) == (400, True)
+
+
+async def test_what_stands_beside_a_flavor_with_cells_is_kept(world: ApplicationWorld) -> None:
+    await fleet(world)
+    flavor = {"vcpus": 1, "ram": 1, "extra_specs": {"hw:mem_page_size": "small"}}
+    for number in (1, 2, 3):
+        found = await placed(world, flavor=flavor, in_tree=uuid_of(number), dry_run=True)
+        assert found["placements"][0]["host_name"] == f"host-{number}"
+    lacking = await ask(world, flavor=flavor, required=["HW_CPU_X86_AVX2"])
+    assert lacking.status == 409
+    refused = await ask(world, flavor=flavor, member_of=[[uuid_of(800)]])
+    assert (refused.status, "member_of" in refused.error["detail"]) == (400, True)

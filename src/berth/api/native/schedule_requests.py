@@ -2,7 +2,7 @@
 become requests here, and nowhere else."""
 
 from collections.abc import Iterable
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -18,6 +18,8 @@ from berth.model.scheduling import UNSUFFIXED, CandidatesRequest, Hints, Request
 from berth.scheduler.devices import DeviceCatalog
 from berth.scheduler.flavors import FlavorAsk, FlavorSize, check_flavor
 from berth.scheduler.hosts import wrong_comparison
+
+T = TypeVar("T")
 
 # -- bodies -------------------------------------------------------------------------------------
 
@@ -268,21 +270,34 @@ def _read_needs(asked: Ask, devices: DeviceCatalog) -> FlavorAsk:
 def _join(ask: CandidatesRequest, asked: Ask) -> CandidatesRequest:
     """A flavor's needs, and what the request itself requires beside it."""
     beside = _make_group(UNSUFFIXED, asked)
+    with_host = [group.suffix for group in ask.groups if group.suffix == UNSUFFIXED]
+    if (beside.member_of or beside.not_member_of) and not with_host:
+        raise bad_body("member_of and not_member_of need a flavor with a disk, if its guest has NUMA cells")
+    replace = msgspec.structs.replace
     groups = []
     for group in ask.groups:
-        if group.suffix != UNSUFFIXED:
-            groups.append(group)
-            continue
-        both = msgspec.structs.replace(
-            group,
-            required=tuple(dict.fromkeys(group.required + beside.required)),
-            forbidden=group.forbidden | beside.forbidden,
-            member_of=tuple(dict.fromkeys(group.member_of + beside.member_of)),
-            not_member_of=group.not_member_of | beside.not_member_of,
-            in_tree=beside.in_tree,
-        )
-        groups.append(both)
-    return msgspec.structs.replace(ask, groups=tuple(groups))
+        if group.suffix in ask.guest_groups or group.suffix == UNSUFFIXED:
+            group = replace(group, forbidden=group.forbidden | beside.forbidden, in_tree=beside.in_tree)
+        if group.suffix == UNSUFFIXED:
+            group = replace(
+                group,
+                required=group.required if ask.guest_groups else _unite(group.required, beside.required),
+                member_of=_unite(group.member_of, beside.member_of),
+                not_member_of=group.not_member_of | beside.not_member_of,
+            )
+        groups.append(group)
+    joined = replace(ask, groups=tuple(groups))
+    if not ask.guest_groups:
+        return joined
+    return replace(
+        joined,
+        guest_required=_unite(ask.guest_required, beside.required),
+        root_forbidden=ask.root_forbidden | beside.forbidden,
+    )
+
+
+def _unite(one: tuple[T, ...], other: tuple[T, ...]) -> tuple[T, ...]:
+    return tuple(dict.fromkeys(one + other))
 
 
 def _make_group(suffix: str, part: Part) -> RequestGroup:
