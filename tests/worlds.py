@@ -19,6 +19,7 @@ from berth.api.kernel.application import Application
 from berth.api.kernel.auth.caller import Authenticator
 from berth.api.kernel.auth.policy import Policy
 from berth.api.kernel.http import Receive, Scope, Send
+from berth.cell import protocol
 from berth.cell.conductor import Conductor, Deadlines
 from berth.cell.mailbox import Mailbox
 from berth.cell.placement import VERSION, ClaimWriter
@@ -403,7 +404,11 @@ class RegionWorld(ApplicationWorld):
 
         cell = ViewEngine(View(), self.clock)
         known = self.engine.view.providers.values()
-        agents = (Agent(id=one.id, name=one.name, driver="sim") for one in known if one.root is one)
+        agents = (
+            Agent(id=one.id, name=one.name, driver="sim", protocol=protocol.VERSION)
+            for one in known
+            if one.root is one
+        )
         records: list[AnyRecord] = [run, *agents]
         await cell.submit(Enact(tuple(RecordChanged(None, one) for one in records)), ORIGIN, lambda *_: None)
         conductor = SteppedConductor(cell, self.call, self.clock)
