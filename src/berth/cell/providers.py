@@ -334,9 +334,7 @@ class _Writing:
             if answer.status != 409 or answer.code != "placement.concurrent_update":
                 self.complain(f"the host's new shape cannot be written: {answer.detail}")
                 return False
-        raise PlacementUnavailable(
-            f"Placement write contention at /reshaper: gave up after {_ATTEMPTS} tries"
-        )
+        raise _give_up("/reshaper")
 
     async def _find_homes(
         self, now: tuple[OwnedProvider, ...], gone: dict[str, set[str]]

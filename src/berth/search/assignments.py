@@ -34,7 +34,7 @@ from berth.model.ids import ClassId, Row
 from berth.model.placement import NUMA_ROOT
 from berth.model.scheduling import AnyOf, CandidatesRequest
 from berth.search.providers import with_all_traits
-from berth.search.slots import Slot
+from berth.search.slots import Slot, room_for_one
 from berth.view import Mask, ProviderRecord, View
 
 FRUITLESS_MAX: Final = 2_000
@@ -259,7 +259,7 @@ class _Search:
                     if asked_class == class_id:
                         amounts.append(amount)
                         records.update((record.row, record) for record in choices)
-            free = [_free(record, class_id) for record in records.values()]
+            free = [room_for_one(record, class_id) for record in records.values()]
             least = min(amounts)
             if sum(free) < sum(amounts) or sum(room // least for room in free) < len(amounts):
                 return True
@@ -290,7 +290,7 @@ class _Search:
                 for record in found.values():
                     if class_id in record.inventories:
                         for cell in _find_above(record, cells):
-                            rooms[cell] += _free(record, class_id) // min(asked)
+                            rooms[cell] += room_for_one(record, class_id) // min(asked)
                 if sum(sorted(rooms.values())[-len(of) :]) < len(asked):
                     return True
         return False
@@ -308,7 +308,7 @@ class _Search:
             if len(amounts) > 1:
                 least, free, rooms = min(amounts), dict.fromkeys(tops, 0), dict.fromkeys(tops, 0)
                 for record in found[class_id].values():
-                    here = _free(record, class_id)
+                    here = room_for_one(record, class_id)
                     for top in tops.intersection(self._ancestors_of(record)):
                         free[top] += here
                         rooms[top] += here // least
@@ -412,7 +412,7 @@ class _Search:
         for class_id, amount in amounts:
             key = (record.row, class_id)
             if key not in left:
-                left[key] = _free(record, class_id)
+                left[key] = room_for_one(record, class_id)
             if left[key] < amount:
                 return False
         for class_id, amount in amounts:
@@ -516,7 +516,7 @@ class _Search:
 
     def _kind(self, record: ProviderRecord, slots: list[int]) -> tuple[object, ...]:
         free = tuple(
-            _free(record, class_id) if class_id in record.inventories else None
+            room_for_one(record, class_id) if class_id in record.inventories else None
             for class_id in self._contended
         )
         asked = {name for rule in self._trait_rules for any_of in rule.required for name in any_of}
@@ -601,12 +601,6 @@ def _is_in_cell(record: ProviderRecord) -> bool:
     while at is not None and NUMA_ROOT not in at.traits:
         at = at.parent
     return at is not None
-
-
-def _free(record: ProviderRecord, class_id: ClassId) -> int:
-    """How much of a class one consumer could still get here in all."""
-    inventory = record.inventories[class_id]
-    return min(inventory.capacity - record.used.get(class_id, 0), inventory.max_unit)
 
 
 def _count(states: Iterator[tuple[object, ...]]) -> dict[tuple[object, ...], int]:

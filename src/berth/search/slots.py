@@ -109,7 +109,7 @@ def split_at(slots: list[Slot], anchor: ProviderRecord) -> list[Slot] | None:
 def _parts_at(slot: Slot, anchor: ProviderRecord) -> list[Slot]:
     ((class_id, amount),) = slot.amounts
     rooms = [
-        (_room_for_one(record, class_id), record) for record in anchor.tree() if slot.own_bytes[record.row]
+        (room_for_one(record, class_id), record) for record in anchor.tree() if slot.own_bytes[record.row]
     ]
     parts: list[Slot] = []
     for room, record in sorted(rooms, key=lambda pair: -pair[0]):
@@ -121,7 +121,8 @@ def _parts_at(slot: Slot, anchor: ProviderRecord) -> list[Slot]:
     return [] if amount else parts
 
 
-def _room_for_one(record: ProviderRecord, class_id: ClassId) -> int:
+def room_for_one(record: ProviderRecord, class_id: ClassId) -> int:
+    """How much of a class one consumer could still get of a provider in all."""
     inventory = record.inventories[class_id]
     return min(inventory.capacity - record.used.get(class_id, 0), inventory.max_unit)
 
