@@ -1,7 +1,8 @@
 """An event loop whose clock is virtual, and whose callbacks belong to processes that can die.
 
 Nothing is waited for: when no callback is ready, the clock jumps to the next timer. A loop that has neither
-would wait for ever, and says so. Threads there are none: what is given to one is done at once.
+would wait for ever, and says so; and so does one in which callbacks run without end. Threads there are none:
+what is given to one is done at once.
 
 Every callback belongs to the process in whose context it was scheduled. A process that is killed stops there
 and then, as under ``kill -9``: none of its callbacks runs any more, not even what a ``finally`` would do.
@@ -24,6 +25,8 @@ from collections.abc import Callable, Iterator
 from contextvars import Context, ContextVar
 from typing import Any, Final
 
+EVENTS_A_MINUTE_MAX: Final = 500_000
+"""How many callbacks may run in one virtual minute: ten times what the busiest profile needs."""
 _TIDY_AT: Final = 256
 
 
@@ -70,6 +73,10 @@ LIFE: Final[ContextVar[Life | None]] = ContextVar("life", default=None)
 
 class StandsStill(Exception):
     """Nothing will ever happen again, and somebody waits."""
+
+
+class NeverRests(Exception):
+    """Callbacks run without end, and hardly any time passes."""
 
 
 class SimTask(asyncio.Task[Any]):
@@ -137,6 +144,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.now_s = 0.0
         self.events = 0
         """How many callbacks have run: a place in the history."""
+        self._minute_from_s = 0.0
+        self._events_max = EVENTS_A_MINUTE_MAX
         self._numbers = 0
         self._timers: list[tuple[float, int, _Handle]] = []
         self._tidy_at = _TIDY_AT
@@ -201,6 +210,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         ready = self._ready
         if not ready and not self._stopping:
             self._jump()
+        if self.events > self._events_max:
+            raise NeverRests(
+                f"more than {EVENTS_A_MINUTE_MAX} callbacks have run since {self._minute_from_s:.6f} s: "
+                "somebody does not wait for anything"
+            )
         timers = self._timers
         while timers and timers[0][0] <= self.now_s:
             ready.append(heapq.heappop(timers)[2])
@@ -231,6 +245,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
             when_s, _, timer = timers[0]
             if timer.is_due:
                 self.now_s = max(self.now_s, when_s)
+                if self.now_s >= self._minute_from_s + 60:
+                    self._minute_from_s = self.now_s
+                    self._events_max = self.events + EVENTS_A_MINUTE_MAX
                 return
             heapq.heappop(timers)
         raise StandsStill(f"nothing is left to happen after {self.now_s:.6f} s, and somebody waits")

@@ -20,13 +20,14 @@ from berth.model.events import Batch
 from berth.sim.audit import Ledger, Runs
 from berth.sim.cloud import SimCloud
 from berth.sim.coverage import Crash, Crashes
-from berth.sim.loop import StandsStill, VirtualLoop, throwing_away
+from berth.sim.loop import NeverRests, StandsStill, VirtualLoop, throwing_away
 from berth.sim.users import Users
 from berth.sim.witness import Witness
 from berth.sim.world import Process
 
 REST_S: Final = 4 * 3600.0
-"""How long a cloud without faults may take to come to rest."""
+"""How long a cloud without faults may take to come to rest; and how long each part of a simulation may take
+before that: every wait ends."""
 _TASKS_MAX: Final = 5_000
 """How many tasks one process may have: what it has queued, and more."""
 _GARBAGE_MAX: Final = 500_000
@@ -117,7 +118,8 @@ class Simulation:
         self.runs = {name: Runs(name, self.fail) for name in self.cloud.cells}
         self.witness = Witness(self.cloud, self.runs, self.fail)
         self.ledger.judges.append(self.witness.on_region)
-        self.users = Users(self.cloud.client(), self.ledger, self.world.loop.time, self.fail)
+        self._now_s = self.world.loop.time
+        self.users = Users(self.cloud.client(), self.ledger, self._now_s, self.fail)
         self.waits_for = ""
         """What keeps the cloud from being at rest, where a check knows."""
         self.counts: dict[str, int] = {}
@@ -170,22 +172,29 @@ class Simulation:
         playing.result()
 
     async def _play(self, actions: list[PlannedAction]) -> None:
-        async with self.cloud.running():
-            await self.profile.prepare(self)
-            up_s = self.world.loop.time()
-            async with asyncio.TaskGroup() as group:
-                for action in actions:
-                    await asyncio.sleep(max(0, up_s + action.at_s - self.world.loop.time()))
-                    self.world.trace.note("actions", action.name)
-                    self.count(action.name)
-                    group.create_task(self._do(action))
-            self.heal()
-            try:
-                async with asyncio.timeout(REST_S):
-                    await self.profile.check_at_rest(self)
-            except TimeoutError:
-                waits_for = f": {self.waits_for}" if self.waits_for else ""
-                self.fail(f"not at rest {REST_S:g} s after all faults have stopped{waits_for}")
+        otherwise = "the cloud is not up in time"
+        try:
+            async with asyncio.timeout(REST_S) as limit, self.cloud.running():
+                otherwise = "the profile has not prepared in time"
+                await self.profile.prepare(self)
+                otherwise = "an action has not ended in time"
+                limit.reschedule(self._now_s() + (actions[-1].at_s if actions else 0) + REST_S)
+                await self._act(actions)
+                self.heal()
+                otherwise = f"not at rest {REST_S:g} s after all faults have stopped"
+                limit.reschedule(self._now_s() + REST_S)
+                await self.profile.check_at_rest(self)
+        except TimeoutError:
+            self.fail(f"{otherwise}: {self.waits_for}" if self.waits_for else otherwise)
+
+    async def _act(self, actions: list[PlannedAction]) -> None:
+        up_s = self._now_s()
+        async with asyncio.TaskGroup() as group:
+            for action in actions:
+                await asyncio.sleep(max(0, up_s + action.at_s - self._now_s()))
+                self.world.trace.note("actions", action.name)
+                self.count(action.name)
+                group.create_task(self._do(action))
 
     async def _do(self, action: PlannedAction) -> None:
         await action.act(self, random.Random(action.seed))
@@ -232,8 +241,10 @@ def _simulate(profile: Profile, seed: int, actions: list[PlannedAction]) -> Seed
     try:
         with _bugs_reported(lambda why: simulation.fail(why) if simulation else None):
             loop.run_until_complete(main())
-    except (CheckFailed, StandsStill, AssertionError) as failed:
+    except (CheckFailed, StandsStill, NeverRests, AssertionError) as failed:
         failure = str(failed) or repr(failed)
+        if simulation is not None:
+            simulation.fail(failure)
     finally:
         events, virtual_s = loop.events, loop.time()
         loop.close()

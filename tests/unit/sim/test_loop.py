@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from berth.sim.loop import LIFE, Life, StandsStill, VirtualLoop
+from berth.sim.loop import LIFE, Life, NeverRests, StandsStill, VirtualLoop
 from berth.sim.world import World
 
 
@@ -75,6 +75,32 @@ def test_a_loop_in_which_nothing_will_ever_happen_says_so() -> None:
             loop.run_until_complete(wait_for_ever())
     finally:
         loop.close()
+
+
+@pytest.mark.parametrize("pause_s", [0, 1e-6])
+def test_a_loop_that_hardly_lets_time_pass_says_so(pause_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("berth.sim.loop.EVENTS_A_MINUTE_MAX", 5000)
+
+    async def run_for_ever() -> None:
+        await asyncio.sleep(70)
+        while True:
+            await asyncio.sleep(pause_s)
+
+    loop = VirtualLoop()
+    try:
+        with pytest.raises(NeverRests, match=r"more than 5000 callbacks have run since 70\.000000 s"):
+            loop.run_until_complete(run_for_ever())
+    finally:
+        loop.close()
+
+
+async def test_a_loop_may_run_for_as_long_as_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("berth.sim.loop.EVENTS_A_MINUTE_MAX", 400)
+    await asyncio.sleep(60)
+    started = virtual_loop().events
+    for _ in range(1000):
+        await asyncio.sleep(1)
+    assert virtual_loop().events - started > 1000
 
 
 # -- threads ------------------------------------------------------------------------------------
