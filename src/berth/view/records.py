@@ -82,6 +82,10 @@ class Records:
         by_id = self._of(kind)
         return [by_id[id] for id in self._found[kind][index].get(key, ())]
 
+    def count_found(self, kind: type[Record], index: str, key: str) -> int:
+        """How many records ``find`` would find."""
+        return len(self._found[kind][index].get(key, ()))
+
     def current(self, record: AnyRecord) -> AnyRecord | None:
         """What stands now under the kind and id of a record."""
         found: AnyRecord | None = self._by_id.get(type(record), _NOTHING).get(record.id)

@@ -134,6 +134,11 @@ class Column:
         capacity, free = self._capacity[: self._count], self._free[: self._count]
         return ColumnSums(_sum(capacity), _sum(capacity - free), _sum(np.maximum(free, 0)))
 
+    def amounts(self) -> tuple[Rows, NDArray[np.int64], NDArray[np.int64]]:
+        """The rows of the column, with the capacity of each and what is used of it."""
+        end = self._count
+        return self._rows[:end], self._capacity[:end], self._capacity[:end] - self._free[:end]
+
     def by_row(self) -> dict[int, tuple[int, int, int, int]]:
         """The column's content, independent of slots: free, min, max and step by row."""
         return {

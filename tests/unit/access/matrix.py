@@ -38,7 +38,7 @@ EXPECTED: Final = Path(__file__).with_name("routes_by_callers.txt")
 
 _BLUE: Final = {
     "no-roles": "",
-    "unknown": "auditor",
+    "unknown": "stranger",
     "reader": "reader",
     "member": "member",
     "manager": "manager",
@@ -47,6 +47,8 @@ _RED: Final = {"other-reader": "reader", "other-member": "member", "other-manage
 _USERS: Final = [
     *((name, "blue", role) for name, role in _BLUE.items()),
     *((name, "red", role) for name, role in _RED.items()),
+    ("auditor", "ops", "auditor"),
+    ("operator", "ops", "operator"),
     ("service", "service", "service"),
     ("admin", "ops", "admin"),
 ]
@@ -248,6 +250,7 @@ _BODIES: Final[dict[str, Any]] = {
     "POST /berth/v1/groups/{group}/members": {"add": [_SERVER]},
     "PUT /berth/v1/aggregates/{aggregate}": {"aggregate": {"kind": "rack", "name": "r1", "metadata": {}}},
     "PUT /berth/v1/hosts/{host}": {"host": {"disabled": True}},
+    "PATCH /berth/v1/hosts/{host}": {"host": {"disabled": True}},
     "POST /berth/v1/pools": {"pool": {"name": "other", "inventories": {"DISK_GB": {"total": 1}}}},
     "PUT /berth/v1/pools/{pool}": {"pool": {"name": "nas", "inventories": {"DISK_GB": {"total": 2}}}},
     "POST /berth/v1/schedule": {"resources": {"VCPU": 1}},

@@ -137,9 +137,9 @@ def test_clusters_are_for_users() -> None:
 
 
 def test_one_rule_is_changed_and_the_others_stay(tmp_path: Path) -> None:
-    path = write(tmp_path, '"placement:traits:list": "role:auditor"\n')
+    path = write(tmp_path, '"placement:traits:list": "role:stranger"\n')
     policy = Policy(path, "legacy", FakeClock())
-    assert allowed(policy, Caller("x", "p", ("auditor",))) == {"placement:traits:list"}
+    assert allowed(policy, Caller("x", "p", ("stranger",))) == {"placement:traits:list"}
     assert allowed(policy, ADMIN) == set(GUARDS) - {"placement:traits:list"}
 
 

@@ -1,12 +1,13 @@
 """The requests in the guides are sent as they stand, and are answered as the guides say."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.servers import ROOT
-from tests.worlds import ApplicationWorld, uuid_of
+from tests.worlds import ApplicationWorld, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -49,6 +50,18 @@ async def test_a_host_with_cells_does_what_the_guide_to_devices_says(world: Appl
         assert not code or answer.json["errors"][0]["code"] == code
         if code == "berth.no_fit":
             assert "host-11 comes closest: 8 of 10 PCPU." in answer.json["errors"][0]["detail"]
+
+
+async def test_the_guide_to_the_native_api_can_be_followed(tmp_path: Path) -> None:
+    guide = Guide("native-api.md")
+    assert len(guide.requests) >= 4
+    async with RegionWorld(tmp_path).running() as region:
+        await region.fleet(HOSTS)
+        await region.active("db")
+        for method, path, status, code, body in guide.requests:
+            answer = await region.ask_raw(method, guide.filled(path), body.encode() if body.strip() else None)
+            assert answer.status == int(status), (method, path, answer.body)
+            assert not code or answer.error["code"] == code
 
 
 @pytest.mark.parametrize("name", ["groups.md", "schedule.md"])

@@ -149,7 +149,7 @@ def walked(view: View, reader: Any, kind: Any, query: dict[str, str], field: str
             feed=NO_SERVICES,
             tags=NO_SERVICES,
         )
-        answer = msgspec.to_builtins(reader(view, call))
+        answer = msgspec.json.decode(msgspec.json.encode(reader(view, call)))
         rows += answer[field]
         if answer["next"] is None:
             return rows

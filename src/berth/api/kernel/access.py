@@ -6,8 +6,9 @@ every API asks.
 A caller acts in one project. What belongs to another is not there for it, unless the rule
 ``context_is_admin`` makes it an administrator. No other module knows the name of a role.
 
-Administrators and services are told all of hosts, others neither their names nor how many there are. Records
-and rejections say what there is to say; what of it goes out is decided when it is shown.
+Administrators, services, operators and auditors are told all of hosts, others neither their names nor how
+many there are. Records and rejections say what there is to say; what of it goes out is decided when it is
+shown.
 """
 
 import hashlib
@@ -46,7 +47,7 @@ class Access(NamedTuple):
     @property
     def sees_hosts(self) -> bool:
         """Whether the names of hosts, and how many there are, are for the caller."""
-        return self.is_admin or self.allows("admin_or_service_api")
+        return self.is_admin or self.allows("auditor_api")
 
     def sees(self, project: str | None) -> bool:
         """Whether what belongs to a project is there for the caller."""

@@ -8,7 +8,7 @@ import heapq
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 from urllib.parse import urlencode
 
 import msgspec
@@ -176,8 +176,9 @@ def render_keys(
     request: Request, query: msgspec.Struct, keys: Sequence[K], more: bool, show: Callable[[K], T]
 ) -> tuple[list[T], str | None]:
     """What is shown of the keys, as many as one answer may have bytes for, and the link to the next page, if
-    there is one. ``more``: there are keys behind these."""
-    shown = list(cut_page([show(key) for key in keys]))
+    there is one. ``more``: there are keys behind these. What is shown is rendered once: to whoever encodes
+    the answer it is JSON already, and no longer what ``show`` made."""
+    shown = cast(list[T], render_page(keys, show))
     is_over = not more and len(shown) == len(keys)
     return shown, None if is_over else make_next_link(request, query, keys[len(shown) - 1])
 

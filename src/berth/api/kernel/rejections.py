@@ -468,6 +468,7 @@ ROWS: Final[dict[type[Rejection], Row]] = {
     # hosts, aggregates and groups
     r.ComputeHostNotFound: Row(
         nova=Wording(404, "Compute host {r.name} could not be found."),
+        berth=Wording(404, "No host has the name or uuid {r.name}.", code=codes.NOT_FOUND),
     ),
     r.ComputeHostUnregistered: Row(
         nova=Wording(404, "Compute host {r.name} is not a provider: wait until its agent has registered."),

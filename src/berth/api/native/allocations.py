@@ -27,7 +27,6 @@ from berth.api.native.calls import NativeCall, NativeRoute, answer_from
 from berth.api.native.fields import (
     LIMIT_DEFAULT,
     UNKNOWN_TYPE,
-    UUID,
     Amounts,
     Limit,
     Next,
@@ -36,7 +35,7 @@ from berth.api.native.fields import (
     Uuid,
 )
 from berth.model.ids import ClassId, ConsumerId, ProviderId, Row
-from berth.model.placement import Holding
+from berth.model.placement import NAME_LENGTH_MAX, Holding
 from berth.view import ConsumerRecord, ProviderRecord, View
 from berth.view.consumers import ConsumerFilter
 
@@ -92,9 +91,21 @@ ConsumerMarker = Annotated[
         description="The last consumer of the previous page; this page begins after it.",
     ),
 ]
-Provider = Annotated[str, Meta(pattern=UUID, description="Only what is held on this provider.")]
+Provider = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=NAME_LENGTH_MAX,
+        description="Only what is held on this provider: its uuid or its name.",
+    ),
+]
 Tree = Annotated[
-    str, Meta(pattern=UUID, description="Only what is on a provider of the tree that this provider is in.")
+    str,
+    Meta(
+        min_length=1,
+        max_length=NAME_LENGTH_MAX,
+        description="Only what is on a provider of the tree that this provider is in: its uuid or its name.",
+    ),
 ]
 Project = Annotated[str, Meta(min_length=1, max_length=255, description="Only what this project holds.")]
 User = Annotated[str, Meta(min_length=1, max_length=255, description="Only what this user holds.")]
@@ -189,17 +200,19 @@ def _places(view: View, provider: str | None, tree: str | None) -> dict[Provider
     """The providers that the filters name, those that are in both where both are given; None for all."""
     if provider is None and tree is None:
         return None
-    records = _found(view, provider) if tree is None else _tree(view, tree)
-    return {record.id: record for record in records if provider is None or record.id == provider.lower()}
+    found = None if provider is None else find_provider(view, provider)
+    within = None if tree is None else find_provider(view, tree)
+    if (provider is not None and found is None) or (tree is not None and within is None):
+        return {}
+    records = (found,) if within is None else within.tree()
+    return {
+        record.id: record for record in records if record is not None and (found is None or record is found)
+    }
 
 
-def _found(view: View, id: str | None) -> list[ProviderRecord]:
-    record = None if id is None else view.providers.get(ProviderId(id.lower()))
-    return [] if record is None else [record]
-
-
-def _tree(view: View, id: str) -> Iterator[ProviderRecord]:
-    return chain.from_iterable(record.tree() for record in _found(view, id))
+def find_provider(view: View, named: str) -> ProviderRecord | None:
+    """The provider of this uuid, or else of this name."""
+    return view.providers.get(ProviderId(named.lower())) or view.names.get(named)
 
 
 def _users_of(view: View, class_id: ClassId) -> Iterator[ProviderRecord]:

@@ -18,9 +18,10 @@ from berth.api.kernel.router import Router
 from berth.api.native.calls import NativeCall, NativeRoute, decode_body, decode_query, render
 from berth.api.native.events import EVENT_STREAM, Feed
 from berth.api.native.routes import PREFIX, ROUTES
+from berth.model.placement import NAME_LENGTH_MAX
 
-_PART_MAX: Final = 64
-"""No id is longer."""
+_PART_MAX: Final = NAME_LENGTH_MAX
+"""No id is longer, and no name."""
 
 
 class NativeApi(Api):

@@ -28,7 +28,7 @@ from berth.api.kernel.http import JSON, Request, Response
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import berth_problem
 from berth.api.kernel.router import Route
-from berth.api.native.fields import UUID, ExplanationDetail, NoQuery
+from berth.api.native.fields import ExplanationDetail, NoQuery
 from berth.model.commands import Command
 from berth.model.ids import Index
 from berth.model.rejections import Rejection
@@ -170,8 +170,6 @@ def _expectation(kind: Any) -> str:
         return f"it must be one of {', '.join(sorted(schema['enum']))}"
     if schema["type"] == "integer":
         return f"it must be a whole number from {schema['minimum']} to {schema['maximum']}"
-    if schema.get("pattern") == UUID:
-        return "it must be a uuid, with its dashes"
     if "pattern" in schema:
         return "it must be a uuid"
     return f"it must be a text of {schema['minLength']} to {schema['maxLength']} characters"

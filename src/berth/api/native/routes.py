@@ -28,6 +28,7 @@ from berth.api.native import (
     usage,
 )
 from berth.api.native.calls import NativeCall, NativeRoute, Refusals, kinds_of, respond_fixed
+from berth.model.placement import NAME_LENGTH_MAX
 
 PREFIX: Final = "/berth/v1"
 
@@ -98,6 +99,7 @@ _PRUNED: Final = (
 _TEMPLATE: Final = "#/components/schemas/{name}"
 _NAMES: Final = re.compile(r"{([a-z]+)}")
 _NAMED: Final = {
+    "host": "The uuid or the name of the host.",
     "need": "What the need is called: 1 to 32 letters, digits, `_` or `-`.",
     "node": "What the node is called.",
 }
@@ -176,7 +178,7 @@ def _in_path(name: str) -> Object:
         "in": "path",
         "required": True,
         "description": _NAMED.get(name, f"The uuid of the {name}."),
-        "schema": {"type": "string", "minLength": 1, "maxLength": 64},
+        "schema": {"type": "string", "minLength": 1, "maxLength": NAME_LENGTH_MAX},
     }
 
 

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Meta
 
 from berth.api.kernel.paging import behind, render_keys, take_first
-from berth.api.native.allocations import Project, Tree, find_class
+from berth.api.native.allocations import Project, Tree, find_class, find_provider
 from berth.api.native.calls import NativeCall, NativeRoute, answer_from
 from berth.api.native.fields import LIMIT_DEFAULT, Amounts, KeyMarker, Limit, Next, ResourceClass
 from berth.model.ids import AggregateId, ClassId, ProviderId, Row
@@ -274,7 +274,7 @@ def _scope(view: View, query: UsageQuery) -> dict[ProviderId, ProviderRecord] | 
     if query.tree is None:
         rows = view.rows_in_aggregate(AggregateId(query.aggregate or ""))
         return {record.id: record for record in map(view.record, rows)}
-    record = view.providers.get(ProviderId(query.tree.lower()))
+    record = find_provider(view, query.tree)
     tree = () if record is None else record.tree()
     return {
         record.id: record

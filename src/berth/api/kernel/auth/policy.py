@@ -29,7 +29,7 @@ DECISIONS_MAX: Final = 50_000
 _GUARDED: Final = ("placement:", "berth:", "os_compute_api:", "compute:", "identity:")
 """How the names of rules that guard something begin. Glance's have no beginning of their own."""
 
-_ROLES: Final = ["reader", "member", "manager", "admin", "service"]
+_ROLES: Final = ["reader", "member", "manager", "admin", "service", "operator", "auditor"]
 _REMOTE: Final = re.compile(r"(?<![\w.])https?:")
 
 

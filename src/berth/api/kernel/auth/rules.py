@@ -1,7 +1,9 @@
 """The rules of every API and what each asks for by default: names and defaults of Placement, Nova, Glance and
 Keystone where they have the operation, ``berth:`` for the rest.
 
-    reader < member < manager < admin      each has all that those before it have; ``service`` stands beside
+    reader < member < manager < admin      each has all that those before it have
+    auditor < operator                     beside them: looks at the whole deployment; also acts on hosts
+    service                                beside them: another service of the cloud
 
 Nova's and Glance's defaults are those of secure RBAC. Where theirs let every token in (``@``), a token still
 needs a role that is known here: one without roles gets nothing, from any API. One file of an operator is for
@@ -51,11 +53,15 @@ _BLOCKS: Final = {
     "project_manager_or_admin": "rule:project_manager_api or rule:context_is_admin",
     "project_member_or_admin": "rule:project_member_api or rule:context_is_admin",
     "project_reader_or_admin": "rule:project_reader_api or rule:context_is_admin",
-    "known_role": "role:reader or role:member or role:manager or role:service or rule:context_is_admin",
+    "operator_api": "rule:admin_or_service_api or role:operator",
+    "auditor_api": "rule:operator_api or role:auditor",
+    "known_role": "role:reader or role:member or role:manager or rule:auditor_api or rule:context_is_admin",
 }
 """Rules that guard nothing themselves; the others are made of them."""
 
 _ADMIN_OR_SERVICE: Final = "rule:admin_or_service_api"
+_OPERATOR: Final = "rule:operator_api"
+_AUDITOR: Final = "rule:auditor_api"
 _SERVICE: Final = "rule:service_api"
 _USAGE: Final = "rule:admin_or_project_reader_or_service_api"
 _ADMIN: Final = f"rule:{IS_ADMIN}"
@@ -106,37 +112,37 @@ _PLACEMENT: Final = {
 # -- /berth/v1 ----------------------------------------------------------------------------------
 
 _NATIVE: Final = {
-    "consumers:list": _ADMIN_OR_SERVICE,
-    "allocations:list": _ADMIN_OR_SERVICE,
-    "usage:show": _ADMIN_OR_SERVICE,
-    "events:list": _ADMIN_OR_SERVICE,
-    "groups:list": _ADMIN_OR_SERVICE,
-    "groups:show": _ADMIN_OR_SERVICE,
+    "consumers:list": _AUDITOR,
+    "allocations:list": _AUDITOR,
+    "usage:show": _AUDITOR,
+    "events:list": _AUDITOR,
+    "groups:list": _AUDITOR,
+    "groups:show": _AUDITOR,
     "groups:create": _ADMIN_OR_SERVICE,
     "groups:update": _ADMIN_OR_SERVICE,
     "groups:delete": _ADMIN_OR_SERVICE,
-    "aggregates:list": _ADMIN_OR_SERVICE,
+    "aggregates:list": _AUDITOR,
     "aggregates:update": _ADMIN_OR_SERVICE,
-    "hosts:list": _ADMIN_OR_SERVICE,
-    "hosts:update": _ADMIN_OR_SERVICE,
-    "pools:list": _ADMIN_OR_SERVICE,
+    "hosts:list": _AUDITOR,
+    "hosts:update": _OPERATOR,
+    "pools:list": _AUDITOR,
     "pools:create": _ADMIN_OR_SERVICE,
     "pools:update": _ADMIN_OR_SERVICE,
     "pools:delete": _ADMIN_OR_SERVICE,
     "schedule": _ADMIN_OR_SERVICE,
-    "explain": _ADMIN_OR_SERVICE,
-    "capacity": _ADMIN_OR_SERVICE,
-    "servers:show": _ADMIN_OR_SERVICE,
-    "devices:show:units": _ADMIN_OR_SERVICE,
-    "needs:list": _ADMIN_OR_SERVICE,
-    "needs:show": _ADMIN_OR_SERVICE,
+    "explain": _AUDITOR,
+    "capacity": _AUDITOR,
+    "servers:show": _AUDITOR,
+    "devices:show:units": _AUDITOR,
+    "needs:list": _AUDITOR,
+    "needs:show": _AUDITOR,
     "needs:create": _ADMIN_OR_SERVICE,
     "needs:update": _ADMIN_OR_SERVICE,
     "needs:delete": _ADMIN_OR_SERVICE,
-    "doctor:examine": _ADMIN_OR_SERVICE,
+    "doctor:examine": _AUDITOR,
     "doctor:repair": _ADMIN_OR_SERVICE,
     # Those of users, about servers of their own project.
-    "devices:show": f"{_READER} or {_SERVICE}",
+    "devices:show": f"{_READER} or {_AUDITOR}",
     "clusters:list": f"{_READER} or {_SERVICE}",
     "clusters:show": f"{_READER} or {_SERVICE}",
     "clusters:create": f"{_MEMBER} or {_SERVICE}",
