@@ -6,12 +6,15 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+import msgspec
 import pytest
 
 from berth.agent.fleet import SimHost, SimInventory, SimProvider
 from berth.agent.fleet import providers as providers_of
 from berth.model.rejections import SpecInvalid
 from berth.model.servers import Flavor, Server
+from berth.sagas import resize
+from berth.scheduler.devices import DeviceCatalog, read_catalog
 from berth.sim.cloud import SimCloud
 from tests.lifecycle.stories import beginning, done, host_dies, new_server
 from tests.lifecycle.test_devices import assigned, running, settled
@@ -206,3 +209,55 @@ async def test_a_conflict_of_flavor_and_image_is_refused_with_both_values() -> N
         assert refused == SpecInvalid(
             "hw_cpu_policy", "dedicated", "shared: the flavor has hw:cpu_policy=shared"
         )
+
+
+async def test_what_nova_refuses_about_cpus_is_refused_when_a_server_is_created_or_resized() -> None:
+    async with running(fleet=make_fleet()) as cloud:
+        server = new_server(cloud, image_properties={"hw_cpu_policy": "shared"})
+        await done(cloud, "create", server)
+        flavor = make_flavor(Case({"resources1:PCPU": "4"}, lambda held, host: True))
+        accepted = "left out beside resources1:PCPU=4: use one or the other"
+        wrong = SpecInvalid("hw_cpu_policy", "shared", accepted)
+        another = new_server(cloud, flavor=flavor, image_properties=server.image_properties)
+        assert await cloud.begin(beginning(cloud, "create", another)) == wrong
+        context = cloud.context()
+        refused = await cloud.begin(
+            lambda view, now_s: resize.propose(view, now_s, context, server.id, flavor)
+        )
+        assert refused == wrong
+
+
+@pytest.mark.parametrize(
+    ("specs", "kind"),
+    [({"pci_passthrough:alias": "vf:2"}, "SRIOV_NET_VF"), ({"accel:device_profile": "render"}, "PGPU")],
+)
+async def test_a_server_keeps_what_the_names_of_its_devices_meant(specs: dict[str, str], kind: str) -> None:
+    """An alias and a profile leave the settings, and come back with another meaning."""
+    async with running(fleet=make_fleet(), pci_aliases=ALIASES, device_profiles=PROFILES) as cloud:
+        client = cloud.client()
+        flavor = {"id": "one", "name": "one", "vcpus": 1, "ram": 64, "disk": 1}
+        assert (await client.ask("POST", "/compute/v2.1/flavors", {"flavor": flavor})).status == 200
+        path = "/compute/v2.1/flavors/one/os-extra_specs"
+        assert (await client.ask("POST", path, {"extra_specs": specs})).status == 200
+        asked = {"server": {"name": "one", "flavorRef": "one"}}
+        answer = await client.ask("POST", "/compute/v2.1/servers", asked)
+        assert answer.status == 202, answer.body
+        server = await cloud.at_rest(answer.body["server"]["id"])
+        assert server is not None
+
+        async def check_held() -> None:
+            await settled(cloud)
+            found = await cloud.server(server.id)
+            assert found is not None
+            held = [dict(amounts).get(kind, 0) for _, amounts in found.held]
+            assert sum(held) == (2 if kind == "SRIOV_NET_VF" else 1)
+
+        others = read_catalog(
+            [ALIASES[1].replace("SRIOV_NET_VF", "PGPU")], [PROFILES[0].replace("PGPU", "SRIOV_NET_VF")]
+        )
+        for devices in (DeviceCatalog(), others):
+            cloud.scheduler = msgspec.structs.replace(cloud.scheduler, devices=devices)
+            for moves in (("migrate", "confirm"), ("shelve_away", "unshelve"), ("live_migrate",)):
+                for move in moves:
+                    await done(cloud, move, server)
+                await check_held()

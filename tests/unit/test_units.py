@@ -4,13 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth.cell.units import choose_units, thread_policy_of
+from berth.cell.units import choose_units
 from berth.ledger import decide, remove_record, replace_record
 from berth.model.commands import Enact
 from berth.model.events import RecordChanged
 from berth.model.rejections import UnitTaken
-from berth.model.saga_runs import Assignment, OwnedProvider, Spec, assignment_id
-from berth.model.servers import Flavor
+from berth.model.saga_runs import Assignment, OwnedProvider, assignment_id
 from berth.view import View
 
 pytestmark = pytest.mark.fast
@@ -164,22 +163,3 @@ def test_random_changes_never_put_a_unit_into_two_assignments(
                 del model[server, host]
         found = {(one.server, one.host): set(one.unit_names()) for one in view.records.all(Assignment)}
         assert found == model
-
-
-@pytest.mark.parametrize(
-    ("of_flavor", "of_image", "policy"),
-    [
-        (None, None, "prefer"),
-        ("require", None, "require"),
-        (None, "isolate", "isolate"),
-        ("prefer", "require", "require"),
-        ("isolate", "isolate", "isolate"),
-    ],
-)
-def test_the_policy_is_the_one_that_the_scheduler_asked_for(
-    of_flavor: str | None, of_image: str | None, policy: str
-) -> None:
-    specs = {} if of_flavor is None else {"hw:cpu_thread_policy": of_flavor}
-    properties = {} if of_image is None else {"hw_cpu_thread_policy": of_image}
-    flavor = Flavor(id="f", name="f", vcpus=2, memory_mb=1, extra_specs=specs)
-    assert thread_policy_of(Spec("s", "p", "u", flavor, None, properties)) == policy

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from berth.cell.protocol import Register
-from berth.cell.units import choose_units, thread_policy_of
+from berth.cell.units import choose_units
 from berth.model.events import RecordChanged
 from berth.model.placement import DEDICATED
 from berth.model.saga_runs import (
@@ -47,6 +47,7 @@ from berth.sagas.runner import (
     task_of,
 )
 from berth.sagas.saga import GIVING_UNITS
+from berth.scheduler.topology import read_threads
 from berth.view import View
 from berth.view.records import unit_key
 
@@ -254,7 +255,7 @@ class _AssignmentChanges:
         taken = {unit for one in self.on_host(place.id) if one.id != id for unit in one.unit_names()}
         # Wherever they were: after a change of the host's shape they are on another provider.
         before = () if had is None else had.unit_names()
-        policy = thread_policy_of(spec)
+        policy = read_threads(spec.flavor.extra_specs, spec.image_properties)
         units: Units = {}
         for provider, kinds in wanted.items():
             for kind, amount in kinds.items():

@@ -1,7 +1,7 @@
 """Which units of a provider a server gets. The same question has the same answer.
 
 Units are taken in the order in which the host names them, and a server that has some already keeps them. Cpus
-(PCPU) are taken by cores, as the flavor's ``hw:cpu_thread_policy`` says:
+(PCPU) are taken by cores, as the thread policy of the guest says:
 
 * **prefer** (also without a policy): as many whole cores as the number fills; what is left over from cores
   that are in use in part, so that cores stay whole for others;
@@ -10,19 +10,9 @@ Units are taken in the order in which the host names them, and a server that has
 """
 
 from collections.abc import Collection, Mapping
-from typing import Final
 
 from berth.model.placement import DEDICATED
-from berth.model.saga_runs import OwnedProvider, Spec
-
-_POLICY: Final = "hw:cpu_thread_policy"
-_IMAGE_POLICY: Final = "hw_cpu_thread_policy"
-
-
-def thread_policy_of(spec: Spec) -> str:
-    """The policy for siblings. A flavor that only prefers lets its image say more."""
-    of_flavor = spec.flavor.extra_specs.get(_POLICY, "prefer")
-    return spec.image_properties.get(_IMAGE_POLICY, "prefer") if of_flavor == "prefer" else of_flavor
+from berth.model.saga_runs import OwnedProvider
 
 
 def choose_units(

@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from berth.model.devices import DeviceProfile, PciAlias
 from berth.model.placement import Wanted
 
 Held = tuple[Wanted, ...]
@@ -74,6 +75,9 @@ class Flavor(Record, frozen=True, kw_only=True, tag="flavor"):
     """The projects that may use a flavor that is not public."""
     description: str | None = None
     created_at_s: int = 0
+    aliases: tuple[PciAlias, ...] = ()
+    profile: DeviceProfile | None = None
+    """What its names of devices meant when a server's copy of it was made."""
 
 
 class Image(Record, frozen=True, kw_only=True, tag="image"):

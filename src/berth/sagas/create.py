@@ -17,8 +17,9 @@ from berth.model.scheduling import Placement
 from berth.model.servers import Action, ActionEvent, Fault, Server
 from berth.sagas.hosts import place_of
 from berth.sagas.proposals import Context, start_at_place
-from berth.sagas.requests import ask_resources, make_request
+from berth.sagas.requests import ask_resources, flavor_sizes, make_request
 from berth.sagas.saga import BUILD, CLAIM_NEW, Outcome, Saga, arrive, leave, states
+from berth.scheduler.flavors import wrong_guest
 from berth.scheduler.plan import plan
 from berth.view import View
 
@@ -61,6 +62,9 @@ def propose(
     )
     if refused is not None:
         return refused
+    wrong = wrong_guest(flavor_sizes(first.flavor), first.image_properties)
+    if wrong is not None:
+        return wrong
     needed = ask_resources(first, context.scheduler.devices)
     if isinstance(needed, Rejection):
         return needed

@@ -37,7 +37,16 @@ def flavor_sizes(flavor: Flavor) -> FlavorSize:
         ephemeral_gb=flavor.ephemeral_gb,
         swap_mb=flavor.swap_mb,
         extra_specs=flavor.extra_specs,
+        aliases=flavor.aliases,
+        profile=flavor.profile,
     )
+
+
+def copy_flavor(flavor: Flavor, devices: DeviceCatalog) -> Flavor:
+    """The copy of a flavor that a server keeps: without the projects that may use it, and with what its names
+    of devices mean now."""
+    aliases, profile = devices.select(flavor.extra_specs)
+    return msgspec.structs.replace(flavor, projects=(), aliases=aliases, profile=profile)
 
 
 def suffix_of(need: Need, group: NeedGroup) -> str:

@@ -14,6 +14,7 @@ from berth.model.rejections import Rejection, SameFlavor
 from berth.model.servers import Flavor
 from berth.sagas.move import find_movable, propose_move
 from berth.sagas.proposals import Context
+from berth.sagas.requests import flavor_sizes
 from berth.sagas.saga import (
     AS_BEFORE,
     CLAIM_MOVE,
@@ -26,6 +27,7 @@ from berth.sagas.saga import (
     return_to_source,
     states,
 )
+from berth.scheduler.flavors import wrong_guest
 from berth.view import View
 
 SAGA = Saga(
@@ -55,6 +57,9 @@ def propose(
         return server
     if flavor.id == server.flavor.id:
         return SameFlavor(flavor.id)
+    wrong = wrong_guest(flavor_sizes(flavor), server.image_properties)
+    if wrong is not None:
+        return wrong
     after = msgspec.structs.replace(server, flavor=flavor, flavor_before=server.flavor)
     may_stay = context.resizes_in_place
     return propose_move(view, now_s, context, SAGA, "resize", server, after, host=host, may_stay=may_stay)

@@ -13,11 +13,11 @@ away whole. Virtual functions are units of their physical function: an alias for
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
-from msgspec import Meta
 
+from berth.model.devices import DeviceProfile, PciAlias
 from berth.model.placement import AMOUNT_MAX, STANDARD_CLASSES, STANDARD_TRAITS, is_custom_name
 from berth.model.rejections import SpecInvalid
 from berth.model.scheduling import RequestGroup
@@ -31,50 +31,33 @@ ALIASES_WORDS: Final = "NAME:COUNT, with commas between them"
 
 _ALIAS: Final = r"\s*[^\s:,][^:,]{0,63}:[0-9]{1,3}\s*"
 _ALIASES: Final = re.compile(f"{_ALIAS}(,{_ALIAS}){{0,31}}", re.ASCII)
-_ID = Annotated[str, Meta(pattern="^[0-9a-fA-F]{4}\\Z")]
-_Name = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[^\s:,][^:,]*\Z")]
-NumaPolicy = Literal["required", "preferred", "legacy", "socket"]
 
 
 class WrongDevice(Exception):
     """A setting names no device. The message is for the operator."""
 
 
-class PciAlias(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """As in nova.conf."""
-
-    name: _Name
-    vendor_id: _ID | None = None
-    product_id: _ID | None = None
-    device_type: Literal["type-PCI", "type-PF", "type-VF"] = "type-PCI"
-    numa_policy: NumaPolicy = "legacy"
-    resource_class: str | None = None
-    traits: str = ""
-
-    def group(self, suffix: str) -> RequestGroup:
-        """The request for one such device."""
-        named = self.resource_class or f"CUSTOM_PCI_{self.vendor_id}_{self.product_id}".upper()
-        return RequestGroup(
-            suffix=suffix,
-            label=f"the device {self.name}",
-            resources=((named, 1),),
-            required=tuple((trait,) for trait in _split(self.traits)),
-        )
-
-
-class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """As in Cyborg. Each group of it is found on one provider."""
-
-    name: _Name
-    groups: Annotated[tuple[dict[str, str], ...], Meta(min_length=1, max_length=16)]
-    description: str = ""
-
-
 class DeviceCatalog(msgspec.Struct, frozen=True):
     """What names of devices mean."""
 
     aliases: dict[str, PciAlias] = {}
-    profiles: dict[str, tuple[RequestGroup, ...]] = {}
+    profiles: dict[str, DeviceProfile] = {}
+
+    def select(self, specs: Mapping[str, str]) -> tuple[tuple[PciAlias, ...], DeviceProfile | None]:
+        """What the names in a flavor mean, as far as they mean anything."""
+        names = dict.fromkeys(name for name, _ in read_aliases(specs.get(ALIAS_KEY, "")))
+        aliases = tuple(self.aliases[name] for name in names if name in self.aliases)
+        return aliases, self.profiles.get(specs.get(PROFILE_KEY, ""))
+
+    def override(self, aliases: Iterable[PciAlias], profile: DeviceProfile | None) -> "DeviceCatalog":
+        """The catalog in which names mean what they meant to a server."""
+        profiles = () if profile is None else (profile,)
+        if not aliases and not profiles:
+            return self
+        return DeviceCatalog(
+            self.aliases | {alias.name: alias for alias in aliases},
+            self.profiles | {one.name: one for one in profiles},
+        )
 
     def find_devices(self, specs: Mapping[str, str]) -> "list[tuple[PciAlias, RequestGroup]] | SpecInvalid":
         """The devices that a flavor asks for by aliases, one group each."""
@@ -88,7 +71,7 @@ class DeviceCatalog(msgspec.Struct, frozen=True):
                 return SpecInvalid(ALIAS_KEY, asked, f"of aliases that are configured; {name} is not")
             if len(found) + count > DEVICES_MAX:
                 return SpecInvalid(ALIAS_KEY, asked, f"{DEVICES_MAX} devices at most")
-            found += [(alias, alias.group(f"_pci{len(found) + number}")) for number in range(count)]
+            found += [(alias, _make_group(alias, f"_pci{len(found) + number}")) for number in range(count)]
         return found
 
     def find_profile(self, specs: Mapping[str, str]) -> tuple[RequestGroup, ...] | SpecInvalid:
@@ -99,7 +82,24 @@ class DeviceCatalog(msgspec.Struct, frozen=True):
         profile = self.profiles.get(name)
         if profile is None:
             return SpecInvalid(PROFILE_KEY, name, "the name of a device profile that is configured")
-        return profile
+        return _make_groups(profile)
+
+
+def _make_group(alias: PciAlias, suffix: str) -> RequestGroup:
+    """The request for one such device."""
+    named = alias.resource_class or f"CUSTOM_PCI_{alias.vendor_id}_{alias.product_id}".upper()
+    return RequestGroup(
+        suffix=suffix,
+        label=f"the device {alias.name}",
+        resources=((named, 1),),
+        required=tuple((trait,) for trait in _split(alias.traits)),
+    )
+
+
+def _make_groups(profile: DeviceProfile) -> tuple[RequestGroup, ...]:
+    return tuple(
+        _read_group(profile.name, f"_accel{number}", group) for number, group in enumerate(profile.groups)
+    )
 
 
 def read_aliases(text: str) -> list[tuple[str, int]]:
@@ -120,17 +120,16 @@ def read_catalog(aliases: Iterable[str], profiles: Iterable[str]) -> DeviceCatal
         if alias.name in by_name:
             raise WrongDevice(f"pci_aliases: {alias.name} is there twice")
         by_name[alias.name] = alias
-    groups: dict[str, tuple[RequestGroup, ...]] = {}
+    by_profile: dict[str, DeviceProfile] = {}
     for text in profiles:
         profile = _decode("device_profiles", text, DeviceProfile)
-        if profile.name in groups:
+        if profile.name in by_profile:
             raise WrongDevice(f"device_profiles: {profile.name} is there twice")
-        groups[profile.name] = tuple(
-            _read_group(profile.name, f"_accel{number}", group) for number, group in enumerate(profile.groups)
-        )
-    if max(len(by_name), len(groups)) > NAMED_MAX:
+        _make_groups(profile)
+        by_profile[profile.name] = profile
+    if max(len(by_name), len(by_profile)) > NAMED_MAX:
         raise WrongDevice(f"pci_aliases, device_profiles: more than {NAMED_MAX}")
-    return DeviceCatalog(by_name, groups)
+    return DeviceCatalog(by_name, by_profile)
 
 
 def _decode(setting: str, text: str, kind: type[Any]) -> Any:

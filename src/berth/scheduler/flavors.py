@@ -25,7 +25,8 @@ request (docs/decisions/024):
 * ``_accel0``, ``_accel1``: the groups of a device profile.
 
 All other keys are judged where something new is asked for (``check_flavor``). A server that is there already
-keeps its flavor, and can be moved although the flavor has a key that would be refused today.
+keeps its flavor, and what its names of devices meant. It can be moved although the flavor has a key that
+would be refused today, or names a device that has left the settings.
 """
 
 import re
@@ -34,6 +35,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from berth.model.devices import DeviceProfile, PciAlias
 from berth.model.placement import AMOUNT_MAX, DEDICATED, HYPERTHREADING, NUMA_ROOT, SHARES_VIA_AGGREGATE
 from berth.model.rejections import SpecInvalid
 from berth.model.scheduling import UNSUFFIXED, Affinity, CandidatesRequest, RequestGroup
@@ -55,7 +57,10 @@ from berth.scheduler.topology import (
     SMALL,
     GuestSize,
     GuestTopology,
+    find_named,
+    find_wrong_cpus,
     read_pci_policy,
+    read_threads,
     read_topology,
 )
 
@@ -83,7 +88,8 @@ _THREADS_OF_A_CORE: Final = (1, 2, 4, 8)
 
 
 class FlavorSize(msgspec.Struct, frozen=True, kw_only=True):
-    """Sizes, in the units that Nova uses for each."""
+    """Sizes, in the units that Nova uses for each. ``aliases`` and ``profile``: what names of devices mean,
+    where it may not be what they mean today."""
 
     vcpus: int
     memory_mb: int
@@ -91,6 +97,8 @@ class FlavorSize(msgspec.Struct, frozen=True, kw_only=True):
     ephemeral_gb: int = 0
     swap_mb: int = 0
     extra_specs: Mapping[str, str] = {}
+    aliases: tuple[PciAlias, ...] = ()
+    profile: DeviceProfile | None = None
 
 
 class FlavorAsk(msgspec.Struct, frozen=True):
@@ -130,7 +138,12 @@ def check_flavor(
     flavor: FlavorSize, image_properties: Mapping[str, str] = {}, devices: DeviceCatalog = NO_DEVICES
 ) -> FlavorAsk | SpecInvalid:
     """The request of a flavor and an image, if every key of both has a meaning here and a valid value."""
-    wrong = wrong_sizes(flavor) or wrong_flavor(flavor) or wrong_image_property(image_properties)
+    wrong = (
+        wrong_sizes(flavor)
+        or wrong_flavor(flavor)
+        or wrong_image_property(image_properties)
+        or wrong_guest(flavor, image_properties)
+    )
     return read_flavor(flavor, image_properties, devices=devices) if wrong is None else wrong
 
 
@@ -140,10 +153,7 @@ def wrong_flavor(flavor: FlavorSize) -> SpecInvalid | None:
     wrong = wrong_extra_spec(flavor.extra_specs)
     if wrong is not None:
         return wrong
-    named = {
-        name: [(key, int(value)) for key, value in flavor.extra_specs.items() if _names_class(key, name)]
-        for name in (_CPU, DEDICATED)
-    }
+    named = {name: find_named(flavor.extra_specs, name) for name in (_CPU, DEDICATED)}
     shared, dedicated = (sum(amount for _, amount in named[name]) for name in (_CPU, DEDICATED))
     if not dedicated:
         return None
@@ -159,9 +169,10 @@ def wrong_flavor(flavor: FlavorSize) -> SpecInvalid | None:
     return None
 
 
-def _names_class(key: str, name: str) -> bool:
-    match = _KEY.fullmatch(key)
-    return match is not None and match[1] == "resources" and match[3] == name
+def wrong_guest(flavor: FlavorSize, image_properties: Mapping[str, str]) -> SpecInvalid | None:
+    """What a flavor and an image cannot ask for together. It was not always refused: only new servers are
+    held to it."""
+    return find_wrong_cpus(GuestSize(flavor.vcpus, flavor.memory_mb), flavor.extra_specs, image_properties)
 
 
 def wrong_sizes(flavor: FlavorSize) -> SpecInvalid | None:
@@ -182,7 +193,7 @@ def read_flavor(
     devices: DeviceCatalog = NO_DEVICES,
 ) -> FlavorAsk | SpecInvalid:
     """The request of a flavor and an image. ``root_disk`` False is for servers that boot from a volume."""
-    guest = _read_guest(flavor, image_properties, devices)
+    guest = _read_guest(flavor, image_properties, devices.override(flavor.aliases, flavor.profile))
     if isinstance(guest, SpecInvalid):
         return guest
     has_cells = "" if guest.topology is None else _name_topology(flavor.extra_specs, image_properties)
@@ -255,12 +266,14 @@ def _read_groups(
 
 
 class _Guest(NamedTuple):
-    """What a guest needs beside the groups that its flavor names. ``policies`` are those of the devices."""
+    """What a guest needs beside the groups that its flavor names. ``policies`` are those of the devices,
+    ``threads`` is that of dedicated cpus."""
 
     topology: GuestTopology | None
     devices: tuple[RequestGroup, ...]
     policies: tuple[str, ...]
     profile: tuple[RequestGroup, ...]
+    threads: str = "prefer"
 
     @property
     def is_plain(self) -> bool:
@@ -276,9 +289,7 @@ class _Guest(NamedTuple):
         beside = msgspec.structs.replace(plain, groups=(*plain.groups, *others)) if others else plain
         if self.topology is None:
             split = _SIZES.intersection(name for name, _ in _unsuffixed(plain).resources)
-            rounded = [beside]
-            if DEDICATED in split:
-                rounded = list(dict.fromkeys(_round_cpus(beside, threads) for threads in _THREADS_OF_A_CORE))
+            rounded = list(_pin_cpus(beside, self.threads))
             yield from rounded
             yield from (msgspec.structs.replace(ask, split=split) for ask in rounded if split)
             return
@@ -321,8 +332,7 @@ def _read_guest(
     wrong = _wrong_hardware(specs, properties)
     if wrong is not None:
         return wrong
-    named = specs.get(f"resources:{DEDICATED}", "")
-    size = GuestSize(flavor.vcpus, flavor.memory_mb, int(named) if _DIGITS.fullmatch(named) else None)
+    size = GuestSize(flavor.vcpus, flavor.memory_mb)
     policy = read_pci_policy(specs, properties)
     devices = catalog.find_devices(specs)
     profile = catalog.find_profile(specs)
@@ -338,7 +348,8 @@ def _read_guest(
     topology = read_topology(size, specs, properties, needs_cell)
     if isinstance(topology, SpecInvalid):
         return topology
-    return _Guest(topology, tuple(group for _, group in devices), policies, profile)
+    threads = read_threads(specs, properties)
+    return _Guest(topology, tuple(group for _, group in devices), policies, profile, threads)
 
 
 def _wrong_hardware(specs: Mapping[str, str], properties: Mapping[str, str]) -> SpecInvalid | None:
@@ -363,10 +374,9 @@ def _grains(topology: GuestTopology) -> Iterator[tuple[int, int]]:
     """Sizes of pages, and threads of a core to round up to, that make a difference."""
     amounts = [cell.dedicated for cell in topology.cells]
     amounts[0] += topology.emulator_cpus
-    threads_of_a_core = _THREADS_OF_A_CORE if topology.threads != "isolate" else (1,)
     for size in topology.pages:
         seen = set()
-        for threads in threads_of_a_core:
+        for threads in _list_threads(topology.threads):
             rounded = tuple(_round_up(amount, threads) for amount in amounts)
             if rounded not in seen:
                 seen.add(rounded)
@@ -399,20 +409,33 @@ def _cells(
     return tuple(found)
 
 
-def _round_cpus(ask: CandidatesRequest, threads: int) -> CandidatesRequest:
-    """The request with the dedicated cpus of the unsuffixed group in cores of so many threads."""
-    host = _unsuffixed(ask)
-    amount = dict(host.resources).get(DEDICATED, 0)
-    if amount % threads == 0:
-        return ask
-    resources = tuple(
-        (name, _round_up(amount, threads) if name == DEDICATED else amount) for name, amount in host.resources
+def _pin_cpus(ask: CandidatesRequest, policy: str) -> Iterator[CandidatesRequest]:
+    """The request with the dedicated cpus that its groups name in cores of so many threads, on providers that
+    suit the thread policy."""
+    if not any(name == DEDICATED for group in ask.groups for name, _ in group.resources):
+        yield ask
+        return
+    pinned = (
+        tuple(_pin_group(group, threads, policy) for group in ask.groups) for threads in _list_threads(policy)
     )
-    groups = tuple(
-        msgspec.structs.replace(group, resources=resources) if group is host else group
-        for group in ask.groups
+    yield from (msgspec.structs.replace(ask, groups=groups) for groups in dict.fromkeys(pinned))
+
+
+def _pin_group(group: RequestGroup, threads: int, policy: str) -> RequestGroup:
+    amounts = dict(group.resources)
+    if DEDICATED not in amounts:
+        return group
+    amounts[DEDICATED] = _round_up(amounts[DEDICATED], threads)
+    required = dict.fromkeys((*group.required, (HYPERTHREADING,)) if policy == "require" else group.required)
+    forbidden = group.forbidden.union((HYPERTHREADING,) if policy == "isolate" else ())
+    return msgspec.structs.replace(
+        group, resources=tuple(amounts.items()), required=tuple(required), forbidden=forbidden
     )
-    return msgspec.structs.replace(ask, groups=groups)
+
+
+def _list_threads(policy: str) -> tuple[int, ...]:
+    """Threads of a core to round up to."""
+    return _THREADS_OF_A_CORE if policy != "isolate" else (1,)
 
 
 def _round_up(amount: int, step: int) -> int:

@@ -176,7 +176,7 @@ EXTRA_SPECS: Final = (
         _one_of("none", "isolate"),
     ),
     _used(
-        "same_subtree{N}",
+        "same_subtree{suffix}",
         "comma-separated numbered groups whose providers must be in one subtree",
         SpecValues("comma-separated names of numbered groups", lambda text: bool(suffixes_in(text))),
     ),
@@ -220,7 +220,7 @@ EXTRA_SPECS: Final = (
     _used("hw:cpu_thread_policy", _THREAD_POLICY_WORDS, _THREAD_POLICY),
     _used(
         "hw:emulator_threads_policy",
-        "whether the emulator has a dedicated cpu of its own (isolate: one more PCPU)",
+        "isolate: one more PCPU, for the emulator; share: none, and the driver runs it on shared cpus",
         _EMULATOR_POLICY,
     ),
     _used("hw:numa_nodes", _NUMA_NODES_WORDS, _NUMA_NODES),
@@ -445,7 +445,8 @@ _PARTS: Final = {
     "{group}": _SUFFIX,
     "{CLASS}": "[A-Z][A-Z0-9_]{0,254}",
     "{TRAIT}": "[A-Z][A-Z0-9_]{0,254}",
-    "{N}": "[0-9]{0,9}",
+    "{suffix}": "[0-9]{0,9}",
+    "{N}": "(0|[1-9][0-9]{0,8})",
     "{key}": ".+",
     "{name}": ".+",
 }

@@ -6,8 +6,9 @@ flavor is ``hw_KEY`` of an image). What does not go together is refused with bot
 | key | rule |
 | --- | --- |
 | ``cpu_policy`` | a flavor's dedicated wins; its mixed excludes an image's dedicated, its shared both |
+| ``resources:PCPU``, ``resources1:PCPU`` | all cpus are dedicated; in place of a policy |
 | ``cpu_thread_policy`` | the same in both, or prefer in the flavor; only with dedicated cpus |
-| ``trait:HW_CPU_HYPERTHREADING`` | for dedicated cpus: required is require, forbidden is isolate |
+| ``trait:HW_CPU_HYPERTHREADING`` | in place of a thread policy: required is require, forbidden is isolate |
 | ``numa_nodes``, ``numa_cpus.N``, ``numa_mem.N`` | in one of them; the lists for all cells, and of all |
 | ``mem_page_size`` | an image may choose where the flavor says large or any |
 | ``pci_numa_affinity_policy`` | the same in both |
@@ -20,7 +21,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple, TypeVar
 
-from berth.model.placement import HYPERTHREADING
+from berth.model.placement import DEDICATED, HYPERTHREADING
 from berth.model.rejections import SpecInvalid
 
 T = TypeVar("T")
@@ -37,7 +38,9 @@ PAGES: Final = {2048: "CUSTOM_MEMORY_PAGES_2M", 1_048_576: "CUSTOM_MEMORY_PAGES_
 _PAGE_CHOICES: Final = {"small": (SMALL,), "large": (1_048_576, 2048), "any": (SMALL, 2048, 1_048_576)}
 """Sizes that will do, in order. Nova takes the largest of any; here huge pages are kept for those who ask."""
 
+_UNSUFFIXED_PCPU: Final = f"resources:{DEDICATED}"
 _PAGE_SIZE: Final = re.compile(r"([0-9]{1,9})([KMG])i?B", re.ASCII)
+_AMOUNT: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
 _KB: Final = {"K": 1, "M": 1 << 10, "G": 1 << 20}
 PAGE_SIZES_WORDS: Final = "small, large, any, 2048 or 2MB, 1048576 or 1GB"
 
@@ -66,11 +69,30 @@ class GuestTopology(NamedTuple):
 
 
 class GuestSize(NamedTuple):
-    """``dedicated_cpus``: how many PCPU a flavor names by themselves, if it does."""
-
     vcpus: int
     memory_mb: int
-    dedicated_cpus: int | None = None
+
+
+def find_named(specs: Mapping[str, str], name: str) -> list[tuple[str, int]]:
+    """The keys by which a flavor asks for some of a resource class, and how much."""
+    found = ((key, value) for key, value in specs.items() if re.fullmatch(f"resources[^:]*:{name}", key))
+    amounts = ((key, int(value)) for key, value in found if _AMOUNT.fullmatch(value))
+    return [(key, amount) for key, amount in amounts if amount]
+
+
+def find_wrong_cpus(
+    size: GuestSize, specs: Mapping[str, str], properties: Mapping[str, str]
+) -> SpecInvalid | None:
+    """What Nova refuses about the cpus of a guest, and Berth has not always refused: new servers are held to
+    it, and those that are there can still be moved."""
+    return _Reader(size, specs, properties).find_wrong_cpus()
+
+
+def read_threads(specs: Mapping[str, str], properties: Mapping[str, str]) -> str:
+    """The policy for siblings of dedicated cpus. What contradicts it has been refused before."""
+    _, value = _find_thread_trait(specs, properties) or ("", "")
+    of_trait = {"required": "require", "forbidden": "isolate"}.get(value, "prefer")
+    return _choose_threads(specs, properties) or of_trait
 
 
 def read_topology(
@@ -112,7 +134,8 @@ class _Reader:
         if isinstance(emulator, SpecInvalid):
             return emulator
         # Amounts that are named by themselves are asked for as they are named.
-        is_named = self._size.dedicated_cpus is not None and threads == "prefer" and not emulator
+        named = [key for key, _ in find_named(self._specs, DEDICATED)]
+        is_named = bool(named) and ((threads == "prefer" and not emulator) or named != [_UNSUFFIXED_PCPU])
         if nodes is None and needs_cell:
             nodes = 1
         if nodes is None and pages is None and (not dedicated or is_named):
@@ -129,14 +152,33 @@ class _Reader:
 
     def _read_policy(self) -> str | SpecInvalid:
         of_flavor, of_image = _both("cpu_policy", self._specs, self._properties)
-        named = self._size.dedicated_cpus
-        if named is not None and (of_flavor or of_image):
-            key, value = ("hw:cpu_policy", of_flavor) if of_flavor else ("hw_cpu_policy", of_image)
-            return _invalid(key, value, f"left out beside resources:PCPU={named}: use one or the other")
+        named = find_named(self._specs, DEDICATED)
+        if (of_flavor or of_image) and _UNSUFFIXED_PCPU in dict(named):
+            return self._wrong_policy(_UNSUFFIXED_PCPU)
         refused = {"mixed": ("dedicated",), "shared": ("dedicated", "mixed")}.get(of_flavor or "", ())
         if of_image in refused:
             return _conflict("cpu_policy", of_flavor, of_image)
         return of_flavor or of_image or ("dedicated" if named else "shared")
+
+    def _wrong_policy(self, key: str) -> SpecInvalid:
+        """The policy, where amounts are named."""
+        where, texts = ("hw:cpu_policy", self._specs)
+        if where not in texts:
+            where, texts = ("hw_cpu_policy", self._properties)
+        accepted = f"left out beside {key}={self._specs[key]}: use one or the other"
+        return _invalid(where, texts[where], accepted)
+
+    def find_wrong_cpus(self) -> SpecInvalid | None:
+        policy = self._read_policy()
+        if isinstance(policy, SpecInvalid):
+            return policy
+        named = [key for name in (DEDICATED, "VCPU") for key, _ in find_named(self._specs, name)]
+        if named and any(_both("cpu_policy", self._specs, self._properties)):
+            return self._wrong_policy(named[0])
+        trait = _find_thread_trait(self._specs, self._properties)
+        if trait is not None and policy == "shared":
+            return _invalid(*trait, "left out: the cpu policy is shared, and no cpu is dedicated")
+        return None
 
     def _read_dedicated(self, policy: str) -> frozenset[int] | SpecInvalid:
         """The guest cpus that are dedicated."""
@@ -159,23 +201,14 @@ class _Reader:
         of_flavor, of_image = _both("cpu_thread_policy", self._specs, self._properties)
         if of_flavor not in (None, "prefer") and of_image not in (None, of_flavor):
             return _conflict("cpu_thread_policy", of_flavor, of_image)
-        # An image may want more than the flavor prefers.
-        chosen = of_image if of_flavor == "prefer" and of_image is not None else of_flavor or of_image
+        chosen = _choose_threads(self._specs, self._properties)
         if chosen is None:
-            return self._read_thread_trait() if is_dedicated else "prefer"
+            return read_threads(self._specs, self._properties) if is_dedicated else "prefer"
         key = "hw:cpu_thread_policy" if chosen == of_flavor else "hw_cpu_thread_policy"
         if not is_dedicated:
             return _invalid(key, chosen, "left out: the cpu policy is shared, and no cpu is dedicated")
-        for name, value in (*self._specs.items(), *self._properties.items()):
-            if re.fullmatch(f"trait[^:]*:{HYPERTHREADING}", name):
-                return _invalid(key, chosen, f"left out, or {name}={value}: not both")
-        return chosen
-
-    def _read_thread_trait(self) -> str:
-        """The policy that a trait of the guest stands for."""
-        key = f"trait:{HYPERTHREADING}"
-        value = self._specs.get(key) or self._properties.get(key)
-        return {"required": "require", "forbidden": "isolate"}.get(value or "", "prefer")
+        trait = _find_thread_trait(self._specs, self._properties)
+        return chosen if trait is None else _invalid(key, chosen, f"left out, or {'='.join(trait)}: not both")
 
     def _read_emulator(self, is_dedicated: bool) -> int | SpecInvalid:
         policy = self._specs.get("hw:emulator_threads_policy")
@@ -283,10 +316,7 @@ class _Reader:
         given = of_image or of_flavor
         if given is None:
             return None
-        sizes = read_page_sizes(given)
-        if of_image is not None and of_flavor == "large" and SMALL in sizes:
-            return _conflict("mem_page_size", of_flavor, of_image)
-        return sizes
+        return read_page_sizes(given)
 
     def _fitting_pages(
         self, sizes: tuple[int, ...], cells: tuple[GuestCell, ...]
@@ -311,7 +341,7 @@ def read_page_sizes(text: str) -> tuple[int, ...]:
     if text in _PAGE_CHOICES:
         return _PAGE_CHOICES[text]
     match = _PAGE_SIZE.fullmatch(text)
-    number = int(match[1]) * _KB[match[2]] if match else int(text) if text.isdecimal() else 0
+    number = int(match[1]) * _KB[match[2]] if match else int(text) if _AMOUNT.fullmatch(text) else 0
     return (number,) if number in PAGES else ()
 
 
@@ -338,6 +368,18 @@ def _both(
 ) -> tuple[str | None, str | None]:
     """What a flavor and what an image say."""
     return specs.get(f"hw:{name}"), properties.get(f"hw_{name}")
+
+
+def _choose_threads(specs: Mapping[str, str], properties: Mapping[str, str]) -> str | None:
+    """The thread policy that is named. An image may want more than the flavor prefers."""
+    of_flavor, of_image = _both("cpu_thread_policy", specs, properties)
+    return of_image if of_flavor == "prefer" and of_image is not None else of_flavor or of_image
+
+
+def _find_thread_trait(specs: Mapping[str, str], properties: Mapping[str, str]) -> tuple[str, str] | None:
+    """The trait that stands for a thread policy, of the guest or of a group of it."""
+    texts = (*specs.items(), *properties.items())
+    return next((pair for pair in texts if re.fullmatch(f"trait[^:]*:{HYPERTHREADING}", pair[0])), None)
 
 
 def _same_in_both(

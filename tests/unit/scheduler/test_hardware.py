@@ -19,9 +19,10 @@ from berth.model.scheduling import (
 from berth.scheduler.capacity.members import count_capacity
 from berth.scheduler.devices import WrongDevice, read_catalog
 from berth.scheduler.explain import explain
-from berth.scheduler.flavors import FlavorAsk, FlavorSize, check_flavor
+from berth.scheduler.flavors import FlavorAsk, FlavorSize, check_flavor, read_flavor
 from berth.scheduler.joint import plan_jointly
 from berth.scheduler.plan import plan
+from berth.scheduler.topology import read_threads
 from tests.options import scheduler_options
 from tests.unit.scheduler.fleets import Fleet
 
@@ -103,6 +104,26 @@ REQUESTS: dict[str, tuple[dict[str, str], dict[str, str], list[dict[str, dict[st
             {**one_cell(PCPU=4, MEMORY_MB=4096), "_pci0": {"PGPU": 1}},
             {**one_cell(PCPU=8, MEMORY_MB=4096), "_pci0": {"PGPU": 1}},
         ],
+    ),
+    "dedicated by amounts of a group": (
+        {"resources1:PCPU": "4"},
+        {},
+        [{"": {"MEMORY_MB": 4096, "DISK_GB": 10}, "1": {"PCPU": n}} for n in (4, 8, 4, 8)],
+    ),
+    "dedicated by amounts of a group, with the emulator apart": (
+        {"resources1:PCPU": "5", "hw:emulator_threads_policy": "isolate"},
+        {},
+        [{"": {"MEMORY_MB": 4096, "DISK_GB": 10}, "1": {"PCPU": n}} for n in (5, 6, 8, 5, 6, 8)],
+    ),
+    "dedicated by amounts of a group, on cores of their own": (
+        {"resources1:PCPU": "4", "hw:cpu_thread_policy": "isolate"},
+        {},
+        [{"": {"MEMORY_MB": 4096, "DISK_GB": 10}, "1": {"PCPU": 4}}] * 2,
+    ),
+    "no amounts beside a policy": (
+        {"hw:cpu_policy": "dedicated", "hw:numa_nodes": "1", "resources:PCPU": "0"},
+        {},
+        [one_cell(PCPU=4, MEMORY_MB=4096), one_cell(PCPU=8, MEMORY_MB=4096)],
     ),
     "mixed": (
         {"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "^0-1", "hw:numa_nodes": "1"},
@@ -208,6 +229,20 @@ REQUESTS: dict[str, tuple[dict[str, str], dict[str, str], list[dict[str, dict[st
         {"hw:mem_page_size": "large", "hw:numa_nodes": "1"},
         {"hw_mem_page_size": "2MB"},
         [one_cell(VCPU=4, CUSTOM_MEMORY_PAGES_2M=2048)],
+    ),
+    "small pages that the image chooses": (
+        {"hw:mem_page_size": "large", "hw:numa_nodes": "1"},
+        {"hw_mem_page_size": "small"},
+        [one_cell(VCPU=4, MEMORY_MB=4096)],
+    ),
+    "any pages that the image chooses": (
+        {"hw:mem_page_size": "large", "hw:numa_nodes": "1"},
+        {"hw_mem_page_size": "any"},
+        [
+            one_cell(VCPU=4, MEMORY_MB=4096),
+            one_cell(VCPU=4, CUSTOM_MEMORY_PAGES_2M=2048),
+            one_cell(VCPU=4, CUSTOM_MEMORY_PAGES_1G=4),
+        ],
     ),
     "devices": (
         {"pci_passthrough:alias": "nic:2, vf:1"},
@@ -395,6 +430,49 @@ REFUSED: dict[str, tuple[dict[str, str], dict[str, str], str, str]] = {
         "hw:cpu_policy",
         "left out beside resources:PCPU=4",
     ),
+    "amounts of a group beside a policy": (
+        {"hw:cpu_policy": "shared", "resources1:PCPU": "4"},
+        {},
+        "hw:cpu_policy",
+        "left out beside resources1:PCPU=4",
+    ),
+    "amounts of a group beside a policy of the image": (
+        {"resources1:PCPU": "4"},
+        {"hw_cpu_policy": "shared"},
+        "hw_cpu_policy",
+        "left out beside resources1:PCPU=4",
+    ),
+    "shared amounts beside a policy": (
+        {"hw:cpu_policy": "shared", "resources:VCPU": "4"},
+        {},
+        "hw:cpu_policy",
+        "left out beside resources:VCPU=4",
+    ),
+    "the trait of threads without dedicated cpus": (
+        {"trait:HW_CPU_HYPERTHREADING": "forbidden"},
+        {},
+        "trait:HW_CPU_HYPERTHREADING",
+        "no cpu is dedicated",
+    ),
+    "the image's trait of threads without dedicated cpus": (
+        {"hw:numa_nodes": "2"},
+        {"trait:HW_CPU_HYPERTHREADING": "required"},
+        "trait:HW_CPU_HYPERTHREADING",
+        "no cpu is dedicated",
+    ),
+    "a cell by another spelling of its number": (
+        {"hw:numa_nodes": "1", "hw:numa_cpus.0": "0-3", "hw:numa_mem.0": "4096", "hw:numa_cpus.00": "0"},
+        {},
+        "hw:numa_cpus.00",
+        "there is no such extra spec",
+    ),
+    "a cell of the image by another spelling of its number": (
+        {},
+        {"hw_numa_nodes": "1", "hw_numa_cpus.0": "0-3", "hw_numa_mem.00": "4096"},
+        "hw_numa_mem.00",
+        "there is no such property of an image",
+    ),
+    "pages in other digits": ({"hw:mem_page_size": "２０４８"}, {}, "hw:mem_page_size", "small, large, any"),  # noqa: RUF001
     "amounts beside cells": (
         {"hw:numa_nodes": "2", "resources:MEMORY_MB": "1"},
         {},
@@ -449,12 +527,6 @@ REFUSED: dict[str, tuple[dict[str, str], dict[str, str], str, str]] = {
         {"hw_mem_page_size": "2MB"},
         "hw_mem_page_size",
         "hw:mem_page_size=2MB",
-    ),
-    "small pages for large": (
-        {"hw:mem_page_size": "large"},
-        {"hw_mem_page_size": "small"},
-        "hw_mem_page_size",
-        "hw:mem_page_size=large",
     ),
     "policies of both": (
         {"hw:pci_numa_affinity_policy": "required"},
@@ -626,6 +698,30 @@ def test_dedicated_cpus_of_hosts_with_threads_are_taken_in_whole_cores() -> None
     assert 3 in {part.get("PCPU") for part in held(placement.chosen).values()}
 
 
+def test_dedicated_cpus_of_numbered_groups_are_taken_in_whole_cores_too() -> None:
+    fleet = Fleet()
+    threads = Inventory(8, min_unit=2, step_size=2)
+    fleet.provider("a", {"DISK_GB": 100, "MEMORY_MB": 8192, "PCPU": threads}, traits=(HYPERTHREADING,))
+    (placement,) = place(fleet, request({"resources1:PCPU": "3"}, vcpus=3)).placements
+    assert held(placement.chosen)["a"]["PCPU"] == 4
+    required = request({"resources1:PCPU": "3", "hw:cpu_thread_policy": "require"}, vcpus=3)
+    assert held(place(fleet, required).placements[0].chosen)["a"]["PCPU"] == 4
+    for isolated in ({"hw:cpu_thread_policy": "isolate"}, {f"trait:{HYPERTHREADING}": "forbidden"}):
+        wanted = request({"resources1:PCPU": "2", **isolated}, vcpus=2)
+        assert isinstance(plan(fleet.view, wanted, OPTIONS, random.Random(1), 0), NoFit)
+
+
+def test_a_server_from_before_a_rule_can_still_be_moved() -> None:
+    """What new servers are refused, those that are there may have been created with."""
+    for specs in (
+        {"hw:cpu_policy": "shared", "resources:VCPU": "4"},
+        {"hw:cpu_policy": "shared", "resources1:PCPU": "4"},
+        {f"trait:{HYPERTHREADING}": "forbidden"},
+    ):
+        assert isinstance(check_flavor(flavor(specs)), SpecInvalid)
+        assert isinstance(read_flavor(flavor(specs)), FlavorAsk)
+
+
 def gpus(fleet: Fleet, name: str, cells: tuple[str, ...]) -> None:
     for number, parent in enumerate(cells):
         fleet.provider(f"{name}-gpu{number}", {"PGPU": 1}, parent=parent)
@@ -685,6 +781,24 @@ def test_the_trait_of_threads_is_a_thread_policy(where: str) -> None:
     cell = group(isolated.ask, "_numa0")
     assert (dict(cell.resources)["PCPU"], HYPERTHREADING in cell.forbidden) == (4, True)
     assert not any(dict(group.resources).get("PCPU", 4) != 4 for group in isolated.otherwise[0].groups)
+
+
+@pytest.mark.parametrize(
+    ("specs", "image", "policy"),
+    [
+        ({}, {}, "prefer"),
+        ({"hw:cpu_thread_policy": "require"}, {}, "require"),
+        ({}, {"hw_cpu_thread_policy": "isolate"}, "isolate"),
+        ({"hw:cpu_thread_policy": "prefer"}, {"hw_cpu_thread_policy": "require"}, "require"),
+        ({f"trait:{HYPERTHREADING}": "forbidden"}, {}, "isolate"),
+        ({f"trait1:{HYPERTHREADING}": "required"}, {}, "require"),
+        ({}, {f"trait:{HYPERTHREADING}": "required"}, "require"),
+    ],
+)
+def test_units_are_chosen_by_the_policy_that_was_asked_for(
+    specs: dict[str, str], image: dict[str, str], policy: str
+) -> None:
+    assert read_threads(specs, image) == policy
 
 
 def test_a_guest_that_requires_siblings_is_split_over_cells_that_have_them() -> None:

@@ -53,8 +53,8 @@ from berth.model.rejections import (
 )
 from berth.model.servers import Flavor, Image, status_of
 from berth.sagas.needs import find_wrong
-from berth.sagas.requests import flavor_sizes
-from berth.scheduler.flavors import wrong_flavor
+from berth.sagas.requests import copy_flavor, flavor_sizes
+from berth.scheduler.flavors import wrong_flavor, wrong_guest
 from berth.scheduler.spec_table import keep_properties, wrong_image_property
 from berth.view import View
 
@@ -318,7 +318,11 @@ def _make_node_group(call: NativeCall, view: View, asked: NewNodeGroup) -> NodeG
     if isinstance(image, Rejection):
         return image
     needs = make_needs(asked.needs)
-    wrong = (None if image is None else _check_size(asked, flavor, image)) or find_wrong(view, needs)
+    wrong = (
+        (None if image is None else _check_size(asked, flavor, image))
+        or _check_guest(asked, flavor, image)
+        or find_wrong(view, needs)
+    )
     return wrong or NodeGroup(
         name=asked.name,
         flavor=flavor,
@@ -339,7 +343,15 @@ def _find_flavor(call: NativeCall, view: View, asked: NewNodeGroup) -> Flavor | 
     wrong = wrong_flavor(flavor_sizes(usable[0]))
     if wrong is not None:
         return NodeSpecInvalid(asked.name, f"flavor {asked.flavor}", wrong.key, wrong.value, wrong.accepted)
-    return msgspec.structs.replace(usable[0], projects=())
+    return copy_flavor(usable[0], call.services.scheduler.devices)
+
+
+def _check_guest(asked: NewNodeGroup, flavor: Flavor, image: Image | None) -> NodeSpecInvalid | None:
+    wrong = wrong_guest(flavor_sizes(flavor), {} if image is None else image.properties)
+    if wrong is None:
+        return None
+    source = f"flavor {asked.flavor}" if image is None else f"flavor {asked.flavor} with image {asked.image}"
+    return NodeSpecInvalid(asked.name, source, wrong.key, wrong.value, wrong.accepted)
 
 
 def _find_image(call: NativeCall, view: View, asked: NewNodeGroup, ref: str) -> Image | Rejection:

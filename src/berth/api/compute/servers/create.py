@@ -51,7 +51,7 @@ from berth.model.rejections import (
 from berth.model.servers import NEEDS_MAX, Flavor, Image, Need, Server, ServerHints
 from berth.sagas import create
 from berth.sagas.needs import find_wrong
-from berth.sagas.requests import flavor_sizes
+from berth.sagas.requests import copy_flavor, flavor_sizes
 from berth.scheduler.filters.zone import KIND as ZONE
 from berth.scheduler.filters.zone import NO_ZONE
 from berth.scheduler.flavors import wrong_flavor
@@ -370,8 +370,7 @@ def _list_ids(named: str | list[str]) -> tuple[str, ...]:
 
 
 def find_usable_flavor(call: Call, view: View, ref: str | int) -> Flavor | Rejection:
-    """The flavor that a request names, by its id or a URL that ends in it. A server keeps a copy of it,
-    without the projects that may use it."""
+    """A copy of the flavor that a request names, by its id or a URL that ends in it."""
     id = _read_id(str(ref))
     flavor = view.records.get(Flavor, id)
     if flavor is None or not call.access.may_use_flavor(flavor):
@@ -379,7 +378,7 @@ def find_usable_flavor(call: Call, view: View, ref: str | int) -> Flavor | Rejec
     wrong = wrong_flavor(flavor_sizes(flavor))
     if wrong is not None:
         return BuildSourceUnusable("Flavor", id, wrong)
-    return msgspec.structs.replace(flavor, projects=())
+    return copy_flavor(flavor, call.services.scheduler.devices)
 
 
 def find_usable_image(call: Call, view: View, ref: str) -> Image | Rejection:
