@@ -6,6 +6,7 @@ import contextlib
 import shutil
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,9 +21,9 @@ from berth.cell.protocol import Register
 from berth.doctor.findings import examine
 from berth.model.rejections import NoFit
 from berth.model.servers import Flavor, Host, Server
-from berth.sagas import create
+from berth.sagas import create, resize
 from berth.sagas.conflicts import as_dict, held_now
-from berth.sim.cloud import HostPart, SimCloud
+from berth.sim.cloud import Begin, HostPart, SimCloud
 from berth.sim.rest import find_wrong_disks, find_wrong_units
 from berth.sim.world import Process
 from tests import sysroots
@@ -32,6 +33,7 @@ from tests.lifecycle.test_hosts import PATIENCE_S, Operator
 
 WHOLE_CLASS: Final = "CUSTOM_PCI_15B3_1017"
 WHOLE_PF: Final = "0000:af:00.0"
+ALIAS: Final = '{"name": "vf", "resource_class": "SRIOV_NET_VF"}'
 
 
 def make_flavor(name: str, kind: str) -> Flavor:
@@ -64,10 +66,14 @@ class DiscoveredHost(HostPart):
 
 @contextlib.asynccontextmanager
 async def discovered(
-    folder: Path, trees: Mapping[str, Callable[[Path], None]], **settings: Any
+    folder: Path,
+    trees: Mapping[str, Callable[[Path], None]],
+    aliases: tuple[str, ...] = (),
+    **settings: Any,
 ) -> AsyncIterator[SimCloud]:
     """A cloud of machines, each by its name and what writes its folder."""
-    cloud = SimCloud(seed=7, fleet=[SimHost(name=name) for name in trees], behaviour=QUICK)
+    fleet = [SimHost(name=name) for name in trees]
+    cloud = SimCloud(seed=7, fleet=fleet, behaviour=QUICK, pci_aliases=aliases)
     for name, write in trees.items():
         write(folder / name)
         cloud.hosts[name] = DiscoveredHost(cloud, cloud.hosts[name].host, folder / name, **settings)
@@ -184,6 +190,76 @@ async def test_servers_use_all_that_is_discovered(tmp_path: Path, tree: str) -> 
         for server in servers:
             await done(cloud, "delete", server)
         await settled(cloud)
+
+
+HARD: Final = {
+    "one cell": {"hw:numa_nodes": "1", "hw:cpu_policy": "dedicated", "pci_passthrough:alias": "vf:1"},
+    "two cells": {"hw:numa_nodes": "2", "hw:cpu_policy": "dedicated", "pci_passthrough:alias": "vf:2"},
+    "pages": {"hw:mem_page_size": "2MB", "hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "1"},
+    "emulator": {
+        "hw:cpu_policy": "dedicated",
+        "hw:emulator_threads_policy": "isolate",
+        "pci_passthrough:alias": "vf:1",
+        "hw:pci_numa_affinity_policy": "required",
+    },
+    "plain": {},
+}
+"""Flavors of two cpus and 256 MB."""
+
+
+def make_hard(name: str) -> Flavor:
+    return Flavor(id=name, name=name, vcpus=2, memory_mb=256, disk_gb=1, extra_specs=HARD[name])
+
+
+def count_units(name: str, threads: int) -> dict[str, int]:
+    """The units of such a server, on a host with so many threads to a core."""
+    cpus = {"one cell": (2,), "two cells": (1, 1), "pages": (1,), "emulator": (3,), "plain": ()}[name]
+    vfs = {"one cell": 1, "two cells": 2, "emulator": 1}.get(name, 0)
+    counts = {"PCPU": sum(-(-count // threads) * threads for count in cpus), "SRIOV_NET_VF": vfs}
+    return {kind: count for kind, count in counts.items() if count}
+
+
+@pytest.mark.parametrize("may_stay", [False, True])
+async def test_a_resize_between_flavors_about_hardware(tmp_path: Path, may_stay: bool) -> None:
+    """After each step the units that are held, assigned and used are those that the flavor asks for."""
+    names = ("one",) if may_stay else ("one", "two")
+    trees = dict.fromkeys(names, sysroots.two_pfs)
+    settings: dict[str, Any] = {"dedicated_cpus": "1-6,9-14", "aliases": (ALIAS,)}
+    async with discovered(tmp_path, trees, **settings) as cloud:
+        context = cloud.context()._replace(resizes_in_place=may_stay)
+
+        def begin(server: Server, flavor: str) -> Begin:
+            return lambda view, now_s: resize.propose(view, now_s, context, server.id, make_hard(flavor))
+
+        async def check(server: Server, flavor: str) -> None:
+            await settled(cloud)
+            found = await cloud.server(server.id)
+            assert found is not None
+            part = cloud.hosts[host_of(found)]
+            cores = [provider.siblings for provider in machine_of(part).providers if provider.siblings]
+            wanted = count_units(flavor, 2 if cores else 1)
+            held = {kind: sum(dict(amounts).get(kind, 0) for _, amounts in found.held) for kind in wanted}
+            assert held == wanted
+            mine = (await assigned(cloud, server)).get(f"server on {part.name}")
+            kinds = [] if mine is None else [pair for one in mine.units.values() for pair in one.items()]
+            assert sum(wanted.values()) == sum(len(units) for _, units in kinds)
+            assert part.state.units.get(server.id, {}) == ({} if mine is None else mine.units)
+
+        server = await created(cloud, make_hard("plain"))
+        # From each flavor to the next one, and back first.
+        for before, after in pairwise(("plain", *HARD)):
+            for end, flavor in (("revert", before), ("confirm", after)):
+                refusal = await cloud.begin(begin(server, after))
+                assert refusal is None, refusal
+                moved = await cloud.at_rest(server.id)
+                assert moved is not None
+                assert (moved.state, moved.fault) == ("resized", None)
+                assert (moved.place == server.place) is may_stay
+                await check(server, after)
+                settled_there = await done(cloud, end, server)
+                assert settled_there is not None
+                server = settled_there
+                await check(server, flavor)
 
 
 async def create_on(cloud: SimCloud, host: str, kind: str) -> Server:
