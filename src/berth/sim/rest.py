@@ -12,10 +12,9 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Final
 
 from berth.agent.drivers.sim import list_units
-from berth.client import Answer
 from berth.engine import Engine, Unavailable
 from berth.engine.snapshots import start_view
 from berth.model.ids import Index
@@ -46,16 +45,6 @@ async def come_to_rest(cloud: SimCloud) -> None:
 
 def _is_released(view: View) -> bool:
     return all(migration.status != "done" for migration in view.records.all(Migration))
-
-
-async def ask_until_served(simulation: Simulation, method: str, path: str, body: Any = None) -> Answer:
-    """The answer of one who can answer: a call that hangs in a database does so for long after all faults
-    have stopped."""
-    while True:
-        answer = await simulation.users.ask(method, path, body)
-        if answer is not None and answer.status != 503:
-            return answer
-        await asyncio.sleep(_LOOK_S)
 
 
 async def check_doctor(simulation: Simulation) -> None:

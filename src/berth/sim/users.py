@@ -5,12 +5,14 @@ asked; what was refused is not there; an internal error is a bug. Of a request w
 that says that the outcome is unknown, nothing is known.
 """
 
+import asyncio
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from berth.client import Answer, Client, Unreachable
 from berth.sim.audit import Fail, Ledger
 
+_RETRY_S: Final = 5.0
 REQUEST_ID = "x-openstack-request-id"
 READS = ("GET", "HEAD", "OPTIONS")
 _SEVERAL = ("/berth/v1/doctor/repair",)
@@ -54,10 +56,19 @@ class Users:
             told(asked)
         return answer
 
+    async def ask_until_served(self, method: str, path: str, body: object = None) -> Answer:
+        """The answer of one who can answer: a call that hangs in a database does so for long after all faults
+        have stopped."""
+        while True:
+            answer = await self.ask(method, path, body)
+            if answer is not None and answer.status != 503:
+                return answer
+            await asyncio.sleep(_RETRY_S)
+
     async def must(self, method: str, path: str, body: object = None) -> Any:
-        """The body of an answer that says yes, in a cloud where nothing goes wrong."""
-        answer = await self.ask(method, path, body)
-        if answer is None or answer.status >= 300:
+        """The body of an answer that says yes, in a cloud where nothing goes wrong any more."""
+        answer = await self.ask_until_served(method, path, body)
+        if answer.status >= 300:
             raise AssertionError(f"{method} {path}: {answer}")
         return answer.body
 

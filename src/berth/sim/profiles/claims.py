@@ -17,7 +17,6 @@ from berth.model.events import Batch
 from berth.sim.cloud import HousePace, SimCloud
 from berth.sim.linear import Linear
 from berth.sim.nemesis import REGION_FAULTS
-from berth.sim.rest import ask_until_served
 from berth.sim.simulation import Act, Simulation
 from berth.sim.watcher import check_events, watch_events
 from berth.sim.world import Process
@@ -75,11 +74,11 @@ class ClaimsProfile:
         """Everybody is served again, by every worker, and everything is as the journal has it."""
         for path in _paths():
             for _ in range(WORKERS):
-                await ask_until_served(simulation, "GET", path)
+                await simulation.users.ask_until_served("GET", path)
         for number in range(WORKERS):
             consumer = f"eeeeeeee-0000-4000-8000-{number:012x}"
             body = make_claim({}, None, PROJECTS[0])
-            await ask_until_served(simulation, "PUT", f"/allocations/{consumer}", body)
+            await simulation.users.ask_until_served("PUT", f"/allocations/{consumer}", body)
         await check_events(simulation)
 
 

@@ -14,7 +14,6 @@ from berth.model.servers import Migration, Server
 from berth.sim.cloud import REGION, SimCloud
 from berth.sim.nemesis import FAULTS
 from berth.sim.rest import (
-    ask_until_served,
     check_disks,
     check_doctor,
     check_holdings,
@@ -148,7 +147,7 @@ async def check_deletion(simulation: Simulation) -> None:
     """Whatever has happened before: every server can be deleted, and nothing is left of it."""
     ledger, cloud = simulation.ledger, simulation.cloud
     for id in list(ledger.servers):
-        await ask_until_served(simulation, "DELETE", f"{COMPUTE}/servers/{id}")
+        await simulation.users.ask_until_served("DELETE", f"{COMPUTE}/servers/{id}")
     await come_to_rest(cloud)
     for server in ledger.servers.values():
         simulation.fail(f"server {server.id} ({server.state}) cannot be deleted: {server.fault}")

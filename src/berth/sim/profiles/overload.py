@@ -20,7 +20,6 @@ from berth.sim.cloud import SimCloud
 from berth.sim.database import Condition
 from berth.sim.nemesis import fill_disk, kill_worker, take_database_away, trouble_database
 from berth.sim.profiles.claims import make_claim, watch
-from berth.sim.rest import ask_until_served
 from berth.sim.simulation import Act, Simulation
 from berth.sim.users import Asked
 
@@ -94,7 +93,7 @@ class OverloadProfile:
 
     async def check_at_rest(self, simulation: Simulation) -> None:
         for number in range(2 * WORKERS):
-            await ask_until_served(simulation, "PUT", *_claim(f"eeeeeeee-0000-4000-8000-{number:012x}"))
+            await simulation.users.ask_until_served("PUT", *_claim(f"eeeeeeee-0000-4000-8000-{number:012x}"))
         await asyncio.sleep(IDLE_S)
         for worker in simulation.cloud.workers:
             assert worker.process is not None, "a worker was started"
