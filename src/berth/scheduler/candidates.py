@@ -14,7 +14,7 @@ import numpy as np
 
 from berth.model.ids import ProviderId, Row
 from berth.model.placement import Amounts, Wanted
-from berth.model.rejections import Rejection, ResourceClassNotFound
+from berth.model.rejections import ConstraintStep, NoFit, Rejection, ResourceClassNotFound
 from berth.model.scheduling import CandidatesRequest, HostCandidate, ScheduleRequest
 from berth.scheduler.hosts import drop_pools
 from berth.search.assignments import (
@@ -44,13 +44,31 @@ def asks_in(view: View, request: ScheduleRequest) -> tuple[ScheduleRequest, ...]
     does not exist are left out, unless there is no other; and those that cannot find more than the one
     before."""
     asks = (request.ask, *(ask for ask in request.otherwise if not ask.split or _may_split(view, ask)))
-    if len(asks) == 1:
+    if len(asks) == 1 and not any(group.label for group in request.ask.groups):
         return (msgspec.structs.replace(request, otherwise=()) if request.otherwise else request,)
     wrong = [find_unknown_names(view, ask) for ask in asks]
     known = [ask for ask, why in zip(asks, wrong, strict=True) if why is None]
     if not known:
-        return next(why for why in wrong if why is not None)
+        return _find_unreported(view, request, asks) or next(why for why in wrong if why is not None)
     return tuple(msgspec.structs.replace(request, ask=ask, otherwise=()) for ask in known)
+
+
+def _find_unreported(view: View, request: ScheduleRequest, asks: Iterable[CandidatesRequest]) -> NoFit | None:
+    """Where a guest or its devices need classes that do not exist: who asked did not name them, and could not
+    have known. No host has reported them."""
+    missing: dict[str, dict[str, str]] = {}
+    for ask in asks:
+        for group in ask.groups:
+            for name, amount in group.resources if group.label else ():
+                if view.classes.id_of(name) is None:
+                    missing.setdefault(group.label, {})[name] = f"{amount} {name}"
+    if not missing:
+        return None
+    label, amounts = next(iter(missing.items()))
+    hosts = int(np.count_nonzero(drop_pools(view, view.roots())))
+    asked = f"{' or '.join(amounts.values())} free on one provider for {label}"
+    step = ConstraintStep("resources", asked, hosts, 0, (), f"No host has {' or '.join(amounts)}.")
+    return NoFit(request.at_least, 0, (step,) if hosts else ())
 
 
 def _may_split(view: View, ask: CandidatesRequest) -> bool:

@@ -5,7 +5,8 @@ every candidate on it impossible. What only all of them together rule out is rem
 ``together``. This is for explanations; a plan that succeeds never needs it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -163,8 +164,14 @@ def _name_nearest(view: View, constraint: _Constraint, removed: Mask) -> str:
     if not len(here):
         return ""
     row = here[most[here].argmax()]
-    name = view.record(Row(int(rows[row]))).name
-    return f"{name} comes closest: {most[row]} of {amount} {view.classes.name_of(class_id)}."
+    record, name = view.record(Row(int(rows[row]))), view.classes.name_of(class_id)
+    if most[row] < amount:
+        return f"{record.name} comes closest: {most[row]} of {amount} {name}."
+    inventory = record.inventories[class_id]
+    limit = f"no less than {inventory.min_unit} {name}"
+    if amount >= inventory.min_unit:
+        limit = f"{name} in steps of {inventory.step_size}"
+    return f"{record.name} comes closest: it gives {limit} to one server."
 
 
 def _describe_first(view: View, ask: CandidatesRequest, slots: list[Slot], removed: Mask) -> str:
@@ -178,8 +185,14 @@ def _describe_first(view: View, ask: CandidatesRequest, slots: list[Slot], remov
 
 
 def _describe_whole(ask: CandidatesRequest) -> str:
-    labels = [group.label for group in ask.groups if group.label]
-    return "all of it at once on one host" + (f", with {' and '.join(labels)}" if labels else "")
+    labels = count_alike(group.label for group in ask.groups if group.label)
+    return "all of it at once on one host" + (f", with {labels}" if labels else "")
+
+
+def count_alike(parts: Iterable[str]) -> str:
+    """Parts of a sentence, those that are alike with their number in place of a repetition."""
+    counts = Counter(parts)
+    return " and ".join(part if count == 1 else f"{count} x {part}" for part, count in counts.items())
 
 
 def count_steps(results: list[ConstraintResult]) -> tuple[ConstraintStep, ...]:
@@ -237,6 +250,10 @@ def _root_traits(view: View, ask: CandidatesRequest) -> Iterator[_Constraint]:
         assert having is not None, "an alternative names traits"
         asked = f"{_alternatives(any_of)} on the host, or where the guest is"
         yield _Constraint("required", asked, _reachable_hosts(view, having))
+    parts = with_all_traits(view, tuple((name,) for name in sorted(ask.split_required)))
+    if parts is not None:
+        asked = f"{_and(ask.split_required)} on each provider of the guest"
+        yield _Constraint("required", asked, _reachable_hosts(view, parts))
 
 
 def _may_span(view: View, group: RequestGroup) -> bool:

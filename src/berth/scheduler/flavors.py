@@ -447,7 +447,7 @@ def _split_cell(ask: CandidatesRequest, cell: RequestGroup) -> CandidatesRequest
     host = _unsuffixed(ask)
     both = msgspec.structs.replace(
         host,
-        resources=(*cell.resources, *host.resources),
+        resources=(*host.resources, *cell.resources),
         forbidden=host.forbidden | cell.forbidden,
     )
     others = tuple(group for group in ask.groups if group.suffix != UNSUFFIXED)

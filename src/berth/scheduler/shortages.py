@@ -5,7 +5,10 @@ beside those before it: that one, and the provider that comes closest to having 
 """
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Final
+
+import msgspec
 
 from berth.model.ids import ClassId, Row
 from berth.model.scheduling import UNSUFFIXED, CandidatesRequest, RequestGroup
@@ -35,11 +38,34 @@ def describe_shortage(
     placed: _Placed = []
     effort = Effort(0)
     effort.steps_max = _STEPS_MAX
+    # Which provider has a trait of the guest is known when all of them are: that is judged last.
+    others = msgspec.structs.replace(ask, guest_required=())
     for count in range(1, len(slots) + 1):
-        found = next(assignments_at(view, ask, slots[:count], host, effort), None)
+        found = next(assignments_at(view, others, slots[:count], host, effort), None)
         if found is None:
             return None if effort.gave_up else _Shortage(view, ask, host, slots[count - 1], placed).words()
         placed = list(zip(slots, found, strict=False))
+    return _describe_trait(view, ask, slots, host)
+
+
+def _describe_trait(
+    view: View, ask: CandidatesRequest, slots: list[Slot], host: ProviderRecord
+) -> str | None:
+    """The trait that the guest requires and its host has only where no part of the guest can be."""
+    for any_of in ask.guest_required:
+        having = [record for record in host.tree() if set(any_of).intersection(record.traits)]
+        if host in having or not having:
+            continue
+        where = _join(record.name for record in having)
+        words = f"{' or '.join(any_of)} is on {where} alone, and the guest cannot be there"
+        guest = (slot for slot in slots if slot.group.suffix in ask.guest_groups)
+        for slot, record in product(guest, having):
+            if all(class_id in record.inventories for class_id, _ in slot.amounts):
+                short = _Shortage(view, ask, host, slot, [])._find_short(record)
+                if short is not None:
+                    name, asked, left = short
+                    return f"{words}: {_label(slot.group)} needs {asked} {name}, and there is {left} left"
+        return words
     return None
 
 
@@ -120,6 +146,9 @@ class _Shortage:
                         words = f"{_label(slot.group)} needs {asked} {name} near {self._label}"
                         return f"{words}, and {at.name}, which has it, has {left} left"
                 at = at.parent
+        if near:
+            where = f"{device.name}, which has room, is not"
+            return f"{self._label} must be below a NUMA cell of the guest, and {where}"
         return f"{self._label} has room on {device.name}, and that is not where it must be"
 
     def _find_near(self) -> Iterator[tuple[float, ProviderRecord]]:

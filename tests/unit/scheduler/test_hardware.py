@@ -943,3 +943,91 @@ def test_the_smallest_change_may_be_to_put_a_device_elsewhere() -> None:
     assert isinstance(found, Explanation)
     assert found.change is not None
     assert "with the device close away from guest cell 0" in found.change.text
+
+
+def explained(fleet: Fleet, wanted: ScheduleRequest) -> str:
+    found = explain(fleet.view, wanted, OPTIONS, str)
+    assert isinstance(found, Explanation), found
+    return found.text
+
+
+def test_a_refusal_names_the_step_or_the_least_amount_where_that_is_the_reason() -> None:
+    fleet = Fleet()
+    machine(fleet, "a", cells=1, PCPU=Inventory(9, step_size=3), MEMORY_MB=8192)
+    wanted = request({"hw:numa_nodes": "1", "hw:cpu_policy": "dedicated"}, vcpus=2)
+    assert refusal(fleet, wanted) == "a-numa0 comes closest: it gives PCPU in steps of 3 to one server."
+    fleet = Fleet()
+    machine(fleet, "a", cells=1, PCPU=Inventory(12, min_unit=10), MEMORY_MB=8192)
+    assert refusal(fleet, wanted) == "a-numa0 comes closest: it gives no less than 10 PCPU to one server."
+
+
+def test_parts_that_are_alike_are_counted_and_named_as_people_know_them() -> None:
+    fleet = Fleet()
+    machine(fleet, "a", VCPU=8, MEMORY_MB=8192)
+    gpus(fleet, "a", ("a-numa0", "a-numa1"))
+    wanted = request({"hw:numa_nodes": "2", "pci_passthrough:alias": "close:3"})
+    text = explained(fleet, wanted)
+    assert "3 x 1 PGPU from one provider and 2 x 2 VCPU, 2048 MEMORY_MB from one provider" in text
+    assert "with 3 x the device close and guest cell 0 and guest cell 1" in text
+    assert "without 1 PGPU for the device close" in text
+    assert "_pci" not in text
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        (8, "h: CUSTOM_X is on h-gpu0 alone, and the guest cannot be there."),
+        (
+            1,
+            "h: CUSTOM_X is on h-numa1 and h-gpu0 alone, and the guest cannot be there: "
+            "guest cell 0 needs 4 VCPU, and there is 1 left.",
+        ),
+    ],
+)
+def test_a_trait_that_is_where_no_guest_can_be_is_named(cell: int, words: str) -> None:
+    fleet = Fleet()
+    fleet.provider("h", {"DISK_GB": 100})
+    for number, (cpus, traits) in enumerate(((8, ()), (cell, ("CUSTOM_X",) if cell == 1 else ()))):
+        amounts: dict[str, Inventory | int] = {"VCPU": cpus, "MEMORY_MB": 8192}
+        fleet.provider(f"h-numa{number}", amounts, parent="h", traits=(NUMA_ROOT, *traits))
+    fleet.provider("h-gpu0", {"PGPU": 1}, parent="h-numa0", traits=("CUSTOM_X",))
+    assert refusal(fleet, request({"hw:numa_nodes": "1", "trait:CUSTOM_X": "required"})) == words
+
+
+def test_a_device_that_is_below_no_cell_is_named() -> None:
+    fleet = Fleet()
+    machine(fleet, "a", VCPU=8, MEMORY_MB=8192)
+    gpus(fleet, "a", ("a",))
+    assert refusal(fleet, request({"pci_passthrough:alias": "close:1"})) == (
+        "a: the device close must be below a NUMA cell of the guest, and a-gpu0, which has room, is not."
+    )
+
+
+def test_a_guest_that_could_be_split_is_told_what_cells_have_together() -> None:
+    fleet = Fleet()
+    machine(fleet, "a", PCPU=8, MEMORY_MB=8192)
+    text = explained(fleet, request({"hw:cpu_policy": "dedicated"}, vcpus=17))
+    assert "It would fit with 1 PCPU less (16 instead of 17)." in text
+    siblings = {"hw:cpu_policy": "dedicated", "hw:cpu_thread_policy": "require"}
+    text = explained(fleet, request(siblings))
+    assert "It would fit without the trait HW_CPU_HYPERTHREADING for the guest." in text
+
+
+@pytest.mark.parametrize(
+    ("specs", "words"),
+    [
+        (
+            {"hw:mem_page_size": "large"},
+            "No host has CUSTOM_MEMORY_PAGES_1G or CUSTOM_MEMORY_PAGES_2M.",
+        ),
+        ({"pci_passthrough:alias": "nic:1"}, "No host has CUSTOM_PCI_15B3_1017."),
+        ({"pci_passthrough:alias": "nic:1", "hw:numa_nodes": "1"}, "No host has CUSTOM_PCI_15B3_1017."),
+    ],
+)
+def test_what_no_host_has_ever_had_does_not_fit(specs: dict[str, str], words: str) -> None:
+    """Who asked for pages or a device by name did not name a resource class."""
+    fleet = Fleet()
+    machine(fleet, "a", VCPU=8, MEMORY_MB=8192)
+    found = plan(fleet.view, request(specs), OPTIONS, random.Random(1), 0)
+    assert isinstance(found, NoFit), found
+    assert [(step.nearest, step.removed) for step in found.steps] == [(words, 1)]

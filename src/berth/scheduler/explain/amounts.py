@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from berth.model.ids import ClassId, Row
 from berth.model.placement import SHARES_VIA_AGGREGATE, Inventory
 from berth.model.scheduling import UNSUFFIXED, CandidatesRequest, Change, RequestGroup
-from berth.scheduler.explain.variants import Variant, Variants
+from berth.scheduler.explain.variants import Variant, Variants, name_group
 from berth.search.providers import (
     in_all_aggregates,
     in_any_aggregate,
@@ -43,12 +43,16 @@ class AmountPart(NamedTuple):
     """What one group asks of one class, and the providers that could serve it as far as all else goes: one of
     them, or several together where it may be split."""
 
-    suffix: str
+    group: RequestGroup
     name: str
     class_id: ClassId
     asked: int
     usable: Mask
     splits: bool = False
+
+    @property
+    def suffix(self) -> str:
+        return self.group.suffix
 
 
 def vary_amounts(variants: Variants, variant: Variant) -> Iterator[Variant]:
@@ -97,7 +101,7 @@ def split_parts(view: View, group: RequestGroup, ask: CandidatesRequest) -> Iter
         assert class_id is not None, "names were looked up before"
         splits = spans and name in ask.split
         may_be = usable if not splits or parts is None else usable & parts
-        yield AmountPart(group.suffix, name, class_id, amount, may_be, splits)
+        yield AmountPart(group, name, class_id, amount, may_be, splits)
 
 
 def _leave_root_traits(view: View, ask: CandidatesRequest, hosts: Mask) -> None:
@@ -273,9 +277,11 @@ def _vary(variant: Variant, ask: CandidatesRequest, parts: list[AmountPart], amo
 
 
 def _change(part: AmountPart, after: int) -> Change:
-    where = f" in the group {part.suffix}" if part.suffix != UNSUFFIXED else ""
+    where = name_group(part.group)
     if not after:
-        return Change("without_resource", part.name, f"without {part.name}{where}", part.asked, 0)
+        # Of several devices that are alike it is about one.
+        what = f"{part.asked} {part.name}" if part.group.label else part.name
+        return Change("without_resource", part.name, f"without {what}{where}", part.asked, 0)
     kind = "less" if after < part.asked else "more"
     difference = abs(after - part.asked)
     text = f"with {difference} {part.name} {kind}{where} ({after} instead of {part.asked})"

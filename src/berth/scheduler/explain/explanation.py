@@ -45,7 +45,7 @@ from berth.model.scheduling import (
 )
 from berth.scheduler.candidates import HostCandidates
 from berth.scheduler.capacity.members import FitCount
-from berth.scheduler.constraints import ConstraintResult, count_steps, narrow_down
+from berth.scheduler.constraints import ConstraintResult, count_alike, count_steps, narrow_down
 from berth.scheduler.explain.amounts import vary_amounts
 from berth.scheduler.explain.checks import NOBODY, HostChecker
 from berth.scheduler.explain.variants import (
@@ -200,7 +200,7 @@ def _sentences(view: View, request: ScheduleRequest, outcome: _Outcome) -> Itera
 
 
 def _describe_asked(view: View, request: ScheduleRequest) -> str:
-    what = " and ".join(_group(group) for group in request.ask.groups) or "nothing"
+    what = count_alike(map(_group, request.ask.groups)) or "nothing"
     where = f", in the zone {request.zone}" if request.zone is not None else ""
     record = group_of(view, request)
     if record is not None:

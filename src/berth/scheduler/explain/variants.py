@@ -153,9 +153,16 @@ def aggregate_name(view: View, id: AggregateId) -> str:
     return label.name if label is not None and label.name is not None else id
 
 
+def name_group(group: RequestGroup) -> str:
+    """Which group a change is about, by what people know it by."""
+    if group.label:
+        return f" for {group.label}"
+    return f" in the group {group.suffix}" if group.suffix != UNSUFFIXED else ""
+
+
 def _groups_without(view: View, group: RequestGroup) -> Iterator[tuple[Change, float, RequestGroup]]:
     replace = msgspec.structs.replace
-    where = f" in the group {group.suffix}" if group.suffix != UNSUFFIXED else ""
+    where = name_group(group)
     for any_of in group.required:
         others = tuple(other for other in group.required if other != any_of)
         names = ", ".join(any_of)
