@@ -12,10 +12,11 @@ from berth.cell.journal import NoObserver
 from berth.engine import Engine
 from berth.journal import SqliteAddress, open_journal
 from berth.ledger import replace_record
-from berth.model.commands import Enact
+from berth.model.commands import CreateProvider, Enact
 from berth.model.events import AnyRecord, Origin, RecordChanged
 from berth.model.ids import ProviderId
 from berth.model.saga_runs import (
+    Agent,
     Assignment,
     HostTree,
     Instance,
@@ -30,6 +31,7 @@ from berth.region.cell_links import Dispatcher
 from berth.runtime.clock import SystemClock
 from berth.runtime.ids import Ids
 from berth.view import View
+from berth.view.records import Records
 
 ORIGIN: Final = Origin("", "test", None, "test")
 HOST: Final = ProviderId("00000000-0000-4000-8000-000000000001")
@@ -61,9 +63,11 @@ class Journals:
         return self.region.view.records.count(Outbox)
 
 
-async def write(engine: Engine, record: AnyRecord) -> None:
+async def write(engine: Engine, *records: AnyRecord) -> None:
     outcome = await engine.submit(
-        lambda view, now_s: Enact((replace_record(view, record),)), ORIGIN, lambda view, changed: None
+        lambda view, now_s: Enact(tuple(replace_record(view, record) for record in records)),
+        ORIGIN,
+        lambda view, changed: None,
     )
     assert outcome is None
 
@@ -136,18 +140,7 @@ async def test_a_request_is_dropped_once_a_later_run_says_what_the_server_gets(j
 async def test_a_host_whose_assignments_are_refused_does_not_stop_the_sync(
     journals: Journals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def make(server: str, host: str) -> Assignment:
-        return Assignment(
-            id=f"{server} on {host}",
-            server=server,
-            host=host,
-            holder=server,
-            run="r",
-            units={CARD: {"SRIOV_NET_VF": ("a",)}},
-            counts={},
-        )
-
-    bad, good = make(FIRST, "bad"), make(SECOND, "good")
+    bad, good = make_assignment(FIRST, "bad", "a"), make_assignment(SECOND, "good", "a")
     await write(journals.cell, bad)
     await write(journals.cell, good)
     apply = status_sync.apply_assignments
@@ -164,3 +157,90 @@ async def test_a_host_whose_assignments_are_refused_does_not_stop_the_sync(
     await write(journals.cell, Instance(id=FIRST, hosts=(HOST,), last=9))
     await sync.sync()
     assert journals.region.view.records.count(Assignment) == 2
+
+
+def make_assignment(server: str, host: str, *units: str) -> Assignment:
+    return Assignment(
+        id=f"{server} on {host}",
+        server=server,
+        host=host,
+        holder=server,
+        run="r",
+        units={CARD: {"SRIOV_NET_VF": units}},
+        counts={},
+    )
+
+
+async def test_the_cost_of_a_change_does_not_grow_with_the_cell(
+    journals: Journals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is looked at when one of many changes is that one, not all assignments and agents of the cell."""
+    hosts = [ProviderId(f"20000000-0000-4000-8000-{number:012}") for number in range(100)]
+    await write(journals.cell, *(make_assignment(FIRST, host, "a") for host in hosts))
+    await write(journals.cell, *(Agent(id=host, name=host, driver="sim") for host in hosts))
+    created = Enact((), tuple(CreateProvider(host, host) for host in hosts))
+    assert await journals.region.submit(created, ORIGIN, lambda view, changed: None) is None
+    sync = status_sync.StatusSync(journals.region, journals.cell, "cell1")
+    await sync.sync()
+    assert journals.region.view.records.count(Assignment) == 100
+    await write(journals.cell, make_assignment(FIRST, hosts[7], "b"))
+    looked_at = 0
+    find_all, find, get = Records.all, Records.find, Records.get
+
+    def count_all(records: Records, kind: type[Any]) -> Any:
+        nonlocal looked_at
+        looked_at += records.count(kind)
+        return find_all(records, kind)
+
+    def count_found(records: Records, kind: type[Any], index: str, key: str) -> Any:
+        nonlocal looked_at
+        found = find(records, kind, index, key)
+        looked_at += len(found)
+        return found
+
+    def count_got(records: Records, kind: type[Any], id: str) -> Any:
+        nonlocal looked_at
+        looked_at += 1
+        return get(records, kind, id)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Records, "all", count_all)
+        patched.setattr(Records, "find", count_found)
+        patched.setattr(Records, "get", count_got)
+        await sync.sync()
+    changed = journals.region.view.records.get(Assignment, f"{FIRST} on {hosts[7]}")
+    assert changed is not None
+    assert list(changed.unit_names()) == ["b"]
+    assert looked_at < 20
+
+
+async def test_an_assignment_that_goes_with_its_host_is_removed_from_the_region(journals: Journals) -> None:
+    assignment = make_assignment(FIRST, "host-1", "a")
+    agent = Agent(id="host-1", name="host-1", driver="sim")
+    await write(journals.cell, assignment, agent)
+    sync = status_sync.StatusSync(journals.region, journals.cell, "cell1")
+    await sync.sync()
+    assert journals.region.view.records.count(Assignment) == 1
+    gone = Enact((RecordChanged(assignment, None), RecordChanged(agent, None)))
+    assert await journals.cell.submit(gone, ORIGIN, lambda view, changed: None) is None
+    await sync.sync()
+    assert journals.region.view.records.count(Assignment) == 0
+
+
+async def test_a_change_that_comes_while_another_is_brought_up_is_brought_up_next(
+    journals: Journals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await write(journals.cell, make_assignment(FIRST, "host-1", "a"))
+    sync = status_sync.StatusSync(journals.region, journals.cell, "cell1")
+    submit = journals.region.submit
+
+    async def submit_slowly(*arguments: Any) -> Any:
+        await write(journals.cell, make_assignment(FIRST, "host-1", "b"))
+        return await submit(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(journals.region, "submit", submit_slowly)
+        await sync.sync()
+    await sync.sync()
+    (assigned,) = journals.region.view.records.all(Assignment)
+    assert list(assigned.unit_names()) == ["b"]

@@ -11,7 +11,6 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from operator import is_
 from typing import Final
 
 import msgspec
@@ -34,6 +33,7 @@ from berth.model.servers import (
     Fault,
     Host,
     Migration,
+    Record,
     Server,
     VmState,
 )
@@ -43,6 +43,7 @@ from berth.sagas.proposals import remove_server
 from berth.sagas.runner import describe_refused_claims, find_outcome, is_finished, saga_of, step_of
 from berth.sagas.saga import AS_BEFORE, GONE, UNCHANGED, has_given_back
 from berth.view import ProviderRecord, View
+from berth.view.records import Records
 
 _log = logging.getLogger(__name__)
 WAIT_S: Final = 5.0
@@ -350,64 +351,91 @@ def apply_assignments(view: View, host: str, current: Collection[Assignment]) ->
 
 
 class StatusSync:
-    """Brings up what changes in one cell."""
+    """Brings up what changes in one cell. The cell's view says which records have changed, and only these are
+    looked at: the cost of a change does not depend on the size of the cell. With a new view, all of them are.
+
+        changed --(read)--> due --(brought up)--> nothing
+
+    What was read may change again, or be taken back, before it is brought up: then it is changed once more.
+    What could not be brought up stays due."""
 
     def __init__(self, region: Engine, cell: Engine, name: str) -> None:
         self._region = region
         self._cell = cell
         self._name = name
         self._index = Index(-1)
-        # What has been brought up of each run and host, so that it is not looked at again.
-        self._seen: dict[str, SagaRun | Agent] = {}
-        self._assigned: dict[str, list[Assignment]] = {}
+        self._view: View | None = None
+        # By kind of record: ids of runs and agents, and of the hosts of assignments.
+        self._changed: dict[tuple[type[Record], str], None] = {}
+        self._due: dict[tuple[type[Record], str], None] = {}
 
     async def sync(self) -> None:
         """Wait until the cell has changed, and bring up what has."""
         index = await self._cell.wait_beyond(self._index, WAIT_S)
-        runs, agents, assigned = await self._cell.read_recent(
-            lambda view: (
-                list(view.records.all(SagaRun)),
-                list(view.records.all(Agent)),
-                list(view.records.all(Assignment)),
-            )
-        )
+        runs, agents, assigned = await self._cell.read_recent(self._find_due)
         # Before the runs: a server that is not busy has the units that the region says.
-        await self._sync_assignments(agents, assigned)
-        await finish_all(self._sync_host(agent) for agent in agents if self._is_new(agent))
-        await finish_all(self._sync_run(run) for run in runs if self._is_new(run))
-        current = {one.id for one in (*runs, *agents)}
-        self._seen = {id: record for id, record in self._seen.items() if id in current}
+        await self._sync_assignments(assigned)
+        await finish_all(self._sync_host(agent) for agent in agents)
+        await finish_all(self._sync_run(run) for run in runs)
         self._index = index
 
-    async def _sync_assignments(self, agents: list[Agent], assigned: list[Assignment]) -> None:
-        by_host: dict[str, list[Assignment]] = {agent.id: [] for agent in agents}
-        for one in assigned:
-            by_host.setdefault(one.host, []).append(one)
-        changed = {host: now for host, now in by_host.items() if not _is_same(self._assigned.get(host), now)}
-        if changed:
-            different = await self._region.read(
-                lambda view: [host for host, now in changed.items() if apply_assignments(view, host, now)]
-            )
-            await finish_all(self._sync_units(host, by_host) for host in different)
-        self._assigned = by_host
+    def _find_due(self, view: View) -> tuple[list[SagaRun], list[Agent], dict[str, list[Assignment]]]:
+        """The runs and agents that are due, and all assignments of the hosts that are."""
+        records = view.records
+        if view is not self._view:
+            self._view = view
+            self._note_all(records)
+            records.follow(self._note_change)
+        self._due |= self._changed
+        self._changed = {}
+        runs = [run for kind, id in self._due if kind is SagaRun and (run := records.get(SagaRun, id))]
+        agents = [agent for kind, id in self._due if kind is Agent and (agent := records.get(Agent, id))]
+        hosts = [host for kind, host in self._due if kind is Assignment]
+        # Of what is gone there is nothing to bring up.
+        self._due = {(type(record), record.id): None for record in (*runs, *agents)}
+        self._due |= {(Assignment, host): None for host in hosts}
+        return runs, agents, {host: records.find(Assignment, "host", host) for host in hosts}
 
-    async def _sync_units(self, host: str, by_host: dict[str, list[Assignment]]) -> None:
-        """Bring up a host's assignments. Where that is refused, they are left out of what has been brought
-        up, and so tried again; the rest of the cell goes on."""
-        current = by_host[host]
+    def _note_all(self, records: Records) -> None:
+        for run in records.all(SagaRun):
+            self._note_change(run)
+        for agent in records.all(Agent):
+            self._note_change(agent)
+            # It may have none here, and some in the region.
+            self._changed[Assignment, agent.id] = None
+        for assignment in records.all(Assignment):
+            self._note_change(assignment)
+
+    def _note_change(self, record: Record) -> None:
+        if isinstance(record, Assignment):
+            self._changed[Assignment, record.host] = None
+        elif isinstance(record, SagaRun | Agent):
+            self._changed[type(record), record.id] = None
+
+    async def _sync_assignments(self, by_host: dict[str, list[Assignment]]) -> None:
+        if not by_host:
+            return
+        different = await self._region.read(
+            lambda view: [host for host, now in by_host.items() if apply_assignments(view, host, now)]
+        )
+        for host in by_host.keys() - set(different):
+            del self._due[Assignment, host]
+        await finish_all(self._sync_units(host, by_host[host]) for host in different)
+
+    async def _sync_units(self, host: str, current: list[Assignment]) -> None:
+        """Bring up a host's assignments. Where that is refused, they stay due; the rest of the cell goes
+        on."""
         if await self._submit(lambda view, now_s: apply_assignments(view, host, current)):
             _log.warning("the assignments of host %s could not be written, retrying", host)
-            del by_host[host]
-
-    def _is_new(self, record: SagaRun | Agent) -> bool:
-        return self._seen.get(record.id) is not record
+        else:
+            del self._due[Assignment, host]
 
     async def _sync_host(self, agent: Agent) -> None:
         is_refused = await self._submit(lambda view, now_s: apply_host(view, agent, self._name, now_s))
-        # A host joins before its provider is written: it is looked at again until that is there.
+        # A host joins before its provider is written: it stays due until that is there.
         is_there = await self._region.read(lambda view: ProviderId(agent.id) in view.providers)
         if is_there and not is_refused:
-            self._seen[agent.id] = agent
+            del self._due[Agent, agent.id]
 
     async def _sync_run(self, run: SagaRun) -> None:
         await self._submit(lambda view, now_s: apply_progress(view, run, now_s))
@@ -417,17 +445,12 @@ class StatusSync:
             await self._cell.submit(
                 lambda view, _: saga_runs.remove_finished(view, run.id), _ORIGIN, lambda view, changed: None
             )
-        self._seen[run.id] = run
+        del self._due[SagaRun, run.id]
 
     async def _submit(self, propose: Callable[[View, int], Enact | None]) -> bool:
         """Have a change made that may turn out not to be needed. Whether it was refused."""
         outcome = await self._region.submit(propose, _ORIGIN, lambda view, changed: None)
         return isinstance(outcome, Rejection)
-
-
-def _is_same(before: list[Assignment] | None, now: list[Assignment]) -> bool:
-    """Whether these are the very same records."""
-    return before is not None and len(before) == len(now) and all(map(is_, before, now))
 
 
 async def finish_all(tasks: Iterable[Awaitable[None]]) -> None:

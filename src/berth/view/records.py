@@ -66,6 +66,12 @@ class Records:
             kind: tuple((key_of, self._found[kind][name]) for name, key_of in indexes.items())
             for kind, indexes in _INDEXES.items()
         }
+        self._followers: list[Callable[[AnyRecord], None]] = []
+
+    def follow(self, note: Callable[[AnyRecord], None]) -> None:
+        """Have ``note`` told of every record that changes from now on: as it is then, or as it was if it is
+        gone."""
+        self._followers.append(note)
 
     def get(self, kind: type[R], id: str) -> R | None:
         record: R | None = self._of(kind).get(id)
@@ -116,6 +122,8 @@ class Records:
                     ids[key] = {id: None}
                 else:
                     found.setdefault(id)
+        for note in self._followers:
+            note(record)
 
     def everything(self) -> Iterable[AnyRecord]:
         for by_id in self._by_id.values():
