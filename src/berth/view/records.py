@@ -1,10 +1,10 @@
 """Records by kind and id, by what else they are looked for, and what each project has of them.
 
 An index is a function of a record; each of the keys that it gives leads back to the id. Ids come in the order
-in which the records came.
+in which the records came; those of hosts are in their own order too, for lists in pages.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
 from berth.model.clusters import Cluster
@@ -13,6 +13,7 @@ from berth.model.groups import Group
 from berth.model.quotas import Amounts, amounts_of, is_counted
 from berth.model.saga_runs import Agent, Assignment, Instance
 from berth.model.servers import Action, Flavor, Host, Migration, Record, RevokedToken, Server
+from berth.view.sets import OrderedIds
 
 R = TypeVar("R", bound=Record)
 
@@ -66,6 +67,7 @@ class Records:
             kind: tuple((key_of, self._found[kind][name]) for name, key_of in indexes.items())
             for kind, indexes in _INDEXES.items()
         }
+        self._host_order: OrderedIds[str] = OrderedIds()
         self._followers: list[Callable[[AnyRecord], None]] = []
 
     def follow(self, note: Callable[[AnyRecord], None]) -> None:
@@ -92,6 +94,10 @@ class Records:
         """How many records ``find`` would find."""
         return len(self._found[kind][index].get(key, ()))
 
+    def hosts_behind(self, marker: str | None) -> Iterator[str]:
+        """The ids of hosts greater than the marker, in order; all of them without one."""
+        return self._host_order.behind(marker)
+
     def current(self, record: AnyRecord) -> AnyRecord | None:
         """What stands now under the kind and id of a record."""
         found: AnyRecord | None = self._by_id.get(type(record), _NOTHING).get(record.id)
@@ -105,6 +111,10 @@ class Records:
             self._by_id.setdefault(kind, {})[id] = after
         else:
             del self._by_id[kind][id]
+        if kind is Host and before is None:
+            self._host_order.add(id)
+        elif kind is Host and after is None:
+            self._host_order.remove(id)
         for key_of, ids in self._kept.get(kind, ()):
             come = () if after is None else key_of(after)
             if before is not None:

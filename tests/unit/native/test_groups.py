@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from berth.model.servers import Host
+from berth.view.records import Records
 from tests.unit.native.refused_schedules import REFUSED_GROUPS
-from tests.worlds import ApplicationWorld, HttpAnswer, uuid_of
+from tests.worlds import ApplicationWorld, HttpAnswer, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -172,6 +174,36 @@ async def test_hosts_say_how_they_are_doing(world: ApplicationWorld) -> None:
     assert [host["disabled"] for host in listed] == [False] * 3
     traits = (await world.get(f"/resource_providers/{uuid_of(2)}/traits")).json["traits"]
     assert traits == [], "nor has it the mark of a disabled one"
+
+
+async def test_a_page_of_hosts_looks_at_no_others(
+    region: RegionWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hosts are those with a provider, those with an agent, and those with both, in one order."""
+    await region.fleet(3)
+    first = (await region.get("/berth/v1/hosts")).json["hosts"][0]["uuid"]
+    bare = [f"ffffffff-0000-4000-8000-{number:012}" for number in range(300)]
+    await region.put(
+        Host(id=first, number=1, name="host", cell="cell1", registered_at_s=1),
+        *(Host(id=id, number=2, name=id, cell="cell1", registered_at_s=1) for id in bare),
+    )
+    looked_at = 0
+    find_all = Records.all
+
+    def count_all(records: Records, kind: type[Any]) -> Any:
+        nonlocal looked_at
+        looked_at += records.count(kind)
+        return find_all(records, kind)
+
+    monkeypatch.setattr(Records, "all", count_all)
+    page = (await region.get("/berth/v1/hosts?limit=2")).json
+    listed = [host["uuid"] for host in page["hosts"]]
+    assert listed[0] == first
+    while "next" in page and page["next"] is not None:
+        page = (await region.get(page["next"].replace("limit=2", "limit=100"))).json
+        listed += [host["uuid"] for host in page["hosts"]]
+    assert (listed[3:], len(listed)) == (bare, 303)
+    assert looked_at == 0
 
 
 async def test_a_pool_is_not_listed_as_a_host(world: ApplicationWorld) -> None:

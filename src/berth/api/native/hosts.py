@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable
 from fnmatch import translate
 from heapq import merge
+from itertools import groupby
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -249,10 +250,16 @@ def _cell_of(view: View, id: ProviderId) -> str | None:
 
 def _walk_hosts(view: View, marker: str | None) -> Iterable[ProviderId]:
     """All hosts behind the marker, in order."""
-    providers = view.providers
-    in_order = view.provider_order.behind(marker)
-    hosts = (id for id in in_order if providers[id].parent is None and not view.is_pool(providers[id]))
-    return merge(hosts, behind(_hosts_without_provider(view), marker))
+    with_provider = (id for id in view.provider_order.behind(marker) if _is_host(view, id))
+    known = map(ProviderId, view.records.hosts_behind(marker))
+    with_agent = (id for id in known if id not in view.providers or _is_host(view, id))
+    # Most are in both, one after the other.
+    return (id for id, _ in groupby(merge(with_provider, with_agent)))
+
+
+def _is_host(view: View, id: ProviderId) -> bool:
+    record = view.providers[id]
+    return record.parent is None and not view.is_pool(record)
 
 
 def _hosts_without_provider(view: View) -> list[ProviderId]:
