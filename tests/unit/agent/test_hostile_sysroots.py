@@ -284,7 +284,9 @@ def test_what_was_left_out_is_listed_up_to_a_limit(tmp_path: Path) -> None:
     assert len(host.left_out) <= 2 * LEFT_OUT_MAX + 1
 
 
-@pytest.mark.parametrize("budget", [Budget(entries=40), Budget(bytes=200), Budget(seconds=0.0)])
+@pytest.mark.parametrize(
+    "budget", [Budget(entries=40), Budget(bytes=200), Budget(ids=20), Budget(seconds=0.0)]
+)
 def test_the_whole_reading_has_limits(budget: Budget, tmp_path: Path) -> None:
     two_pfs(tmp_path)
     host = discover(tmp_path, DiscoverySettings(), budget=budget)
@@ -355,6 +357,54 @@ def test_many_cells_of_one_cpu_take_no_more_time_than_their_number(tmp_path: Pat
         machine.write(f"sys/devices/system/node/node{number}/cpulist", number)
     found = inspect_within_limits(tmp_path)
     assert len(found["providers"]) <= PROVIDERS_MAX
+
+
+ALL_CPUS = "0-4095"
+ALL_BUT_ONE = ",".join(map(str, range(4095)))
+ALL_IN_A_MASK = ",".join(["ffffffff"] * 2048)
+
+
+@pytest.mark.parametrize(
+    ("name", "lists"),
+    [
+        ("thread_siblings_list", (ALL_CPUS,)),
+        ("thread_siblings_list", (ALL_CPUS, ALL_BUT_ONE)),
+        ("thread_siblings", (ALL_IN_A_MASK,)),
+        ("physical_package_id", ("0",)),
+    ],
+    ids=["agreed", "disagreed", "masks", "numbers"],
+)
+def test_cpus_that_are_all_threads_of_one_core_take_no_more_time_than_their_number(
+    name: str, lists: tuple[str, ...], tmp_path: Path
+) -> None:
+    machine = Machine(tmp_path)
+    machine.online(ALL_CPUS)
+    for cpu in range(4096):
+        topology = f"sys/devices/system/cpu/cpu{cpu}/topology"
+        machine.write(f"{topology}/core_id", 0)
+        machine.write(f"{topology}/{name}", lists[cpu % len(lists)])
+    found = inspect_within_limits(tmp_path)
+    (host,) = found["providers"]
+    assert "HW_CPU_HYPERTHREADING" not in host["traits"]
+    if not any("not read yet" in left["reason"] for left in found["left_out"]):
+        assert host["inventories"]["VCPU"]["total"] == 4096
+        assert any("more than 64" in left["reason"] for left in found["left_out"])
+
+
+@pytest.mark.parametrize(
+    ("name", "cpus"),
+    [("cpulist", "0-65535"), ("cpulist", ",".join(map(str, range(8192)))), ("cpumap", ALL_IN_A_MASK)],
+    ids=["range", "list", "mask"],
+)
+def test_cells_that_all_have_all_cpus_end_in_time_and_memory(name: str, cpus: str, tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.online("0-65535")
+    for number in range(4096):
+        machine.write(f"sys/devices/system/node/node{number}/{name}", cpus)
+    found = inspect_within_limits(tmp_path)
+    assert not any("VCPU" in provider["inventories"] for provider in found["providers"])
+    reasons = {left["reason"] for left in found["left_out"]}
+    assert any("all that was not read yet is left out" in reason for reason in reasons)
 
 
 def test_many_gpus_with_many_mediated_devices_take_no_more_time_than_is_reported(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from berth.agent.discovery.sysroot import ID_MAX, SysFolder, Sysroot, Unusable, 
 _CPUINFO_BYTES_MAX: Final = 16 << 20
 _LINE_LENGTH_MAX: Final = 16 << 10
 _FOLDER: Final = "sys/devices/system/cpu"
+_THREADS_MAX: Final = 64
+"""Of a core. No machine has more than 8; a list of thousands would be a thousand times as much to compare."""
 _SIBLINGS: Final = ("core_cpus_list", "thread_siblings_list", "core_cpus", "thread_siblings")
 
 _PROCESSOR: Final = re.compile(r"^processor[ \t]*:?[ \t]*([0-9]{1,6})[ \t]*(?::.*)?(?![^\n])", re.MULTILINE)
@@ -123,6 +125,11 @@ def _read_cores(sysroot: Sysroot, folder: SysFolder, online: frozenset[int]) -> 
             cpus = frozenset(by_place[thread.socket, thread.core])
         else:
             cpus = thread.siblings
+        if len(cpus) > _THREADS_MAX:
+            done |= cpus
+            said = f"{len(cpus)} cpus say that they are in core {thread.core} of socket {thread.socket}"
+            sysroot.leave_out(f"{_FOLDER}/cpu{thread.cpu}/topology", f"{said}, more than {_THREADS_MAX}")
+            continue
         if not all(cpu in by_cpu and by_cpu[cpu].siblings == thread.siblings for cpu in cpus):
             sysroot.leave_out(
                 f"{_FOLDER}/cpu{thread.cpu}/topology",
@@ -146,7 +153,8 @@ def _read_threads(sysroot: Sysroot, folder: SysFolder, online: frozenset[int]) -
 def _read_thread(topology: SysFolder, cpu: int, online: frozenset[int]) -> _Thread:
     siblings = None
     for name in _SIBLINGS:
-        siblings = topology.ids(name) if name.endswith("_list") else topology.mask(name)
+        read = topology.ids if name.endswith("_list") else topology.mask
+        siblings = read(name, _THREADS_MAX)
         if siblings is not None:
             break
     if siblings is not None and cpu not in siblings:

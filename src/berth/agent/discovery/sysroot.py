@@ -15,7 +15,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
@@ -74,6 +74,8 @@ class Budget(NamedTuple):
     entries: int = 500_000
     """Files opened and names listed."""
     bytes: int = 64 << 20
+    ids: int = 500_000
+    """Numbers of cpus and cells in lists and masks: a short list such as 0-65535 has many."""
     seconds: float = 3.0
 
 
@@ -87,6 +89,7 @@ class Sysroot:
         self._deadline_ns = self._clock.monotonic_ns() + int(self._budget.seconds * 1e9)
         self._entries = 0
         self._bytes = 0
+        self._ids = 0
         self._left_out: dict[LeftOut, None] = {}
         self._alike: dict[str, int] = {}
         self._untold: dict[str, int] = {}
@@ -152,13 +155,16 @@ class Sysroot:
 
     # -- for folders -----------------------------------------------------------------------------
 
-    def spend(self, path: str, *, entries: int = 0, bytes: int = 0) -> None:
+    def spend(self, path: str, *, entries: int = 0, bytes: int = 0, ids: int = 0) -> None:
         self._entries += entries
         self._bytes += bytes
+        self._ids += ids
         if self._entries > self._budget.entries:
             self._end(path, f"{self._budget.entries} files and folders were read")
         if self._bytes > self._budget.bytes:
             self._end(path, f"{self._budget.bytes} bytes were read")
+        if self._ids > self._budget.ids:
+            self._end(path, f"{self._budget.ids} numbers of cpus and cells were read")
         if self._clock.monotonic_ns() > self._deadline_ns:
             self._end(path, f"{self._budget.seconds:g} s have passed")
 
@@ -287,17 +293,18 @@ class SysFolder:
             raise Unusable(self.join(name), f"{shorten(text)} is not a number from 0x0 to {high:#x}")
         return int(text, 16)
 
-    def ids(self, name: str) -> frozenset[int] | None:
+    def ids(self, name: str, count_max: int = ID_MAX + 1) -> frozenset[int] | None:
         """Numbers of cpus or cells, such as 0-3,8; None if the file is missing."""
         text = self.read(name)
         if text is None:
             return None
-        found = read_ids(text)
-        if found is None:
+        ranges = _read_ranges(text)
+        if ranges is None:
             raise Unusable(self.join(name), f"{shorten(text)} is not a list of numbers up to {ID_MAX}")
-        return found
+        self._spend_ids(name, sum(map(len, ranges)), count_max)
+        return frozenset(chain.from_iterable(ranges))
 
-    def mask(self, name: str) -> frozenset[int] | None:
+    def mask(self, name: str, count_max: int = ID_MAX + 1) -> frozenset[int] | None:
         """The numbers of the bits that are set in a mask such as 00000000,0000000f; None if the file is
         missing."""
         text = self.read(name)
@@ -308,7 +315,15 @@ class SysFolder:
             raise Unusable(self.join(name), f"{shorten(text)} is not a mask of up to {ID_MAX + 1} bits")
         words = text.split(",")
         bits = int(words[0] + "".join(word.zfill(8) for word in words[1:]), 16)
+        self._spend_ids(name, bits.bit_count(), count_max)
         return frozenset(bit for bit, digit in enumerate(reversed(bin(bits)[2:])) if digit == "1")
+
+    def _spend_ids(self, name: str, count: int, count_max: int) -> None:
+        """Before they are made: a few bytes can name many."""
+        path = self.join(name)
+        if count > count_max:
+            raise Unusable(path, f"{count} numbers are more than {count_max}")
+        self._sysroot.spend(path, ids=count)
 
     def word(self, name: str) -> str | None:
         """A name without spaces; None if the file is missing."""
@@ -322,9 +337,14 @@ class SysFolder:
 
 def read_ids(text: str) -> frozenset[int] | None:
     """The numbers of a list such as 0-3,8, each once; None if it is not one."""
+    ranges = _read_ranges(text)
+    return None if ranges is None else frozenset(chain.from_iterable(ranges))
+
+
+def _read_ranges(text: str) -> list[range] | None:
     text = text.strip()
     if not text:
-        return frozenset()
+        return []
     ranges = []
     for part in text.split(","):
         match = _RANGE.fullmatch(part.strip())
@@ -333,11 +353,9 @@ def read_ids(text: str) -> frozenset[int] | None:
         first, last = int(match[1]), int(match[2] or match[1])
         if not first <= last <= ID_MAX:
             return None
-        ranges.append((first, last))
-    ranges.sort()
-    if any(before[1] >= after[0] for before, after in pairwise(ranges)):
-        return None
-    return frozenset(id for first, last in ranges for id in range(first, last + 1))
+        ranges.append(range(first, last + 1))
+    ranges.sort(key=lambda one: one.start)
+    return None if any(after.start < before.stop for before, after in pairwise(ranges)) else ranges
 
 
 def format_ids(ids: frozenset[int]) -> str:
