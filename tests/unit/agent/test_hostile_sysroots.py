@@ -466,7 +466,22 @@ def _break_link(root: Path) -> None:
     (root / "sys/devices/pci0000:af/0000:af:00.0/net/ens2f0").symlink_to("nowhere")
 
 
-@pytest.mark.parametrize("change", [_remove_flags, _hide_interface, _break_link])
+def _bind(root: Path, driver: str | None) -> None:
+    """Another driver has the device, or none has: there is no folder for interfaces."""
+    device = root / "sys/devices/pci0000:af/0000:af:00.0"
+    _hide_interface(root)
+    (device / "net").rmdir()
+    (device / "driver").unlink()
+    if driver is not None:
+        (device / "driver").symlink_to(f"../../../bus/pci/drivers/{driver}")
+
+
+def _bind_for_user_space(root: Path) -> None:
+    """DPDK on the host may use it."""
+    _bind(root, "vfio-pci")
+
+
+@pytest.mark.parametrize("change", [_remove_flags, _hide_interface, _break_link, _bind_for_user_space])
 def test_a_pf_whose_use_is_not_known_is_not_given_whole(
     change: Callable[[Path], None], tmp_path: Path
 ) -> None:
@@ -480,12 +495,20 @@ def test_a_pf_whose_use_is_not_known_is_not_given_whole(
     assert classes(allowed, "-pci-0000:af:00.0") == {"CUSTOM_PCI_15B3_1017"}
 
 
-def test_a_pf_without_interfaces_is_given_whole(tmp_path: Path) -> None:
-    """No driver for networks has it: the folder for interfaces itself is missing."""
+@pytest.mark.parametrize("driver", [None, "pci-stub"])
+def test_a_pf_that_no_driver_uses_is_given_whole(driver: str | None, tmp_path: Path) -> None:
     whole_pf(tmp_path)
-    _hide_interface(tmp_path)
-    (tmp_path / "sys/devices/pci0000:af/0000:af:00.0/net").rmdir()
+    _bind(tmp_path, driver)
     assert classes(find(tmp_path)[0], "-pci-0000:af:00.0") == {"CUSTOM_PCI_15B3_1017"}
+
+
+def test_a_pf_whose_driver_cannot_be_read_is_not_given(tmp_path: Path) -> None:
+    whole_pf(tmp_path)
+    _bind(tmp_path, None)
+    (tmp_path / "sys/devices/pci0000:af/0000:af:00.0/driver").write_text("none")
+    host, reasons = find(tmp_path)
+    assert classes(host, "-pci-0000:af:00.0") == set()
+    assert reasons["sys/bus/pci/devices/0000:af:00.0/driver"] == "this is not a link"
 
 
 def test_a_pf_whose_vfs_are_not_found_is_not_given_whole(tmp_path: Path) -> None:

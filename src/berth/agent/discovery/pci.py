@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from berth.agent.discovery.mdevs import MdevType, read_mdev_types
-from berth.agent.discovery.sysroot import ID_MAX, SysFolder, Sysroot, Unusable, is_word
+from berth.agent.discovery.sysroot import ID_MAX, SysFolder, Sysroot, Unusable, is_word, shorten
 
 FOLDER: Final = "sys/bus/pci/devices"
 ADDRESS: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
@@ -111,13 +111,12 @@ def _read_device(sysroot: Sysroot, folder: SysFolder, address: str) -> PciDevice
     links = tuple(_read_address(folder, name) for name in sorted(names) if _VIRTFN.fullmatch(name))
     claimed = folder.number("sriov_numvfs", 0, _VFS_MAX) if "sriov_numvfs" in names else None
     node = sysroot.attempt(lambda: folder.number("numa_node", -1, ID_MAX))
-    driver = sysroot.attempt(lambda: folder.link("driver")) if "driver" in names else None
     return PciDevice(
         address=address,
         class_code=_read_digits(folder, "class", 6),
         vendor=_read_digits(folder, "vendor", 4),
         product=_read_digits(folder, "device", 4),
-        driver=driver if driver is not None and is_word(driver) else None,
+        driver=_read_driver(folder) if "driver" in names else None,
         node=None if node == -1 else node,
         pf=_read_address(folder, "physfn") if "physfn" in names else None,
         vfs_max=folder.number("sriov_totalvfs", 0, _VFS_MAX) or 0 if "sriov_totalvfs" in names else 0,
@@ -127,6 +126,14 @@ def _read_device(sysroot: Sysroot, folder: SysFolder, address: str) -> PciDevice
         has_rdma="infiniband" in names,
         mdev_types=read_mdev_types(sysroot, folder, address),
     )
+
+
+def _read_driver(folder: SysFolder) -> str | None:
+    """The driver says whether the host may use the device: one that cannot be read spoils all of it."""
+    driver = folder.link("driver")
+    if driver is not None and not is_word(driver):
+        raise Unusable(folder.join("driver"), f"{shorten(driver)} is not a name")
+    return driver
 
 
 def _read_digits(folder: SysFolder, name: str, digits: int) -> str:

@@ -52,6 +52,8 @@ _GPU_VENDORS: Final = ("1002", "10de")
 """Processing accelerators (class 12) of these vendors are GPUs."""
 _CONSOLE_VENDORS: Final = ("1013", "102b", "1234", "15ad", "1a03", "1af4", "1b36", "80ee")
 """Display adapters of these are consoles: of baseboard controllers, and of virtual machines."""
+_IDLE_DRIVERS: Final = (None, "pci-stub", "xen-pciback")
+"""Of a device that nothing on the host uses: none, or one that only keeps others away."""
 _CELL_TRAITS_MAX: Final = 2_000
 """Traits of cpus that are repeated at the cells; with more, the host alone has them."""
 
@@ -272,8 +274,11 @@ class TreeBuilder:
     ) -> Offer:
         offer = Offer()
         is_up = any(interface.is_up for interface in interfaces)
-        is_known = device.address not in self._found.interfaces.unreadable and all(
-            interface.is_up is not None for interface in interfaces
+        is_known = device.address not in self._found.interfaces.unreadable and (
+            all(interface.is_up is not None for interface in interfaces)
+            if interfaces
+            # With a driver that has no interfaces (vfio-pci) a program on the host may use it.
+            else device.driver in _IDLE_DRIVERS
         )
         if device.vfs:
             offer.name_units("SRIOV_NET_VF", (vf.address for vf in vfs))
