@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 AT_ONCE := --numprocesses 2 --dist
 THREE_AT_ONCE := --numprocesses 3 --dist
 # What takes longest comes first. Of three at once one mostly waits: for a server, or for a database.
-PROCESSES := tests/conformance tests/faults tests/databases tests/crash tests/clients tests/http
+PROCESSES := tests/conformance tests/faults tests/databases tests/crash tests/clients tests/console tests/http
 SIMULATED := tests/lifecycle tests/simulator
 SLOW := $(PROCESSES) $(SIMULATED)
 SMOKE := tests/http/test_workers.py tests/clients/test_command.py tests/crash/test_torn_write.py \
@@ -37,7 +37,7 @@ run: setup ## Run a region, cells and a simulated fleet on LISTEN (127.0.0.1:877
 
 test: setup lint types imports unit ## Check and test everything, the quick things first
 	$(PYTEST) $(AT_ONCE) worksteal $(SIMULATED)
-	$(BIN)/python -m tests.databases.packages
+	$(BIN)/python -m tests.packages
 	$(PYTEST) $(THREE_AT_ONCE) loadgroup --no-loadscope-reorder $(PROCESSES)
 
 check: setup lint types imports unit ## Check and test what changes most often: some of everything, without clusters
@@ -49,6 +49,7 @@ unit: setup ## The tests that need no server process
 lint: setup ## Style
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/python -m tools.console_check
 
 types: setup ## Types, strictly
 	$(BIN)/mypy
@@ -66,6 +67,7 @@ docs: setup ## Write the pages that follow from the code
 	$(BIN)/python -c 'from berth.cli.settings import page; print(page(), end="")' > docs/guides/settings.md
 	$(BIN)/python -c 'from berth.sagas.table import render_page; print(render_page(), end="")' > docs/guides/operations.md
 	$(BIN)/python tools/extra_specs_page.py > docs/guides/extra-specs.md
+	$(BIN)/python -m tools.console_types > src/berth/console/api.d.ts
 
 hashes: setup ## Ask the index for the hashes of what the requirements files pin, and write them there
 	$(BIN)/python tools/hashes.py
@@ -91,5 +93,5 @@ soak-wire: setup ## Send random requests to Berth and to OpenStack Placement and
 	$(BIN)/python -m tests.differential --seeds 1000
 
 clean: ## Remove what the other targets made, except ./data
-	rm -rf .venv build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv build dist tools/console/node_modules src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

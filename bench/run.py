@@ -28,7 +28,7 @@ from bench.measurement import Measurement, check_fleet, measure
 from bench.operations import constant
 from bench.sides import PROCESSES, Berth, EarlierBerth, Side, UpstreamSide
 from bench.workload import CandidateQuery, Claims, Devices, Flat, Fleet, Request, Workload, all_workloads
-from tests.databases.packages import PackageMissing
+from tests.packages import PackageMissing
 from tests.servers import HOST, ServerProcess, running
 
 QUICK_S: Final = 0.5

@@ -24,14 +24,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _group_of(item: pytest.Item) -> str:
     """The tests of a file on one kind of database are a group. A process starts a database server of its own
-    when a test first needs it, and keeps it. A cluster takes long to start: all its tests share one."""
+    when a test first needs it, and keeps it. A cluster takes long to start: all its tests share one. So do
+    those of the console, with a cloud and a browser."""
     params = (
         item.callspec.params.values()
         if isinstance(item, pytest.Function) and hasattr(item, "callspec")
         else ()
     )
     named = {str(value) for value in params} | set(getattr(item, "fixturenames", ()))
-    if "galera" in named:
-        return "galera"
+    for shared in ("galera", "console"):
+        if shared in named:
+            return shared
     kind = next((kind for kind in ("mariadb", "postgresql") if kind in named), "")
     return f"{item.path} {kind}"

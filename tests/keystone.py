@@ -23,6 +23,7 @@ class FakeKeystone:
         self.gate.set()
         self.logins = 0
         self.validations = 0
+        self.revoked: list[str] = []
         self.url = ""
         self._service_tokens: set[str] = set()
 
@@ -89,6 +90,11 @@ def _handler(keystone: FakeKeystone) -> type[BaseHTTPRequestHandler]:
             status, body = keystone.validate(self.headers["x-auth-token"], self.headers["x-subject-token"])
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 self._answer(status, body)
+
+        def do_DELETE(self) -> None:
+            keystone.revoked.append(self.headers["x-subject-token"])
+            self.send_response(204)
+            self.end_headers()
 
         def _answer(self, status: int, body: dict[str, Any], headers: dict[str, str] | None = None) -> None:
             content = json.dumps(body).encode()

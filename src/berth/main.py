@@ -32,6 +32,7 @@ from berth.api.native.api import NativeApi
 from berth.api.placement.api import PlacementApi
 from berth.cell.journal import open_cell
 from berth.clusters.reconciler import ClusterReconciler
+from berth.console.api import ConsoleApi
 from berth.engine import Engine, Forks
 from berth.engine.engine import Observer
 from berth.engine.journal_thread import JournalCalls
@@ -182,9 +183,9 @@ async def _at_work(region: Composition, *, is_ours: bool) -> AsyncIterator[None]
 
 
 def _apis(services: Services, authenticator: Authenticator) -> tuple[Api, ...]:
-    """Placement and our own; and those around servers, where there are cells. Users and images are Keystone's
-    and Glance's business where there is a Keystone."""
-    always = PlacementApi(services), NativeApi(services)
+    """Placement, our own and the console; and those around servers, where there are cells. Users and
+    images are Keystone's and Glance's business where there is a Keystone."""
+    always = PlacementApi(services), NativeApi(services), ConsoleApi(services.settings, authenticator)
     if not services.settings.cells:
         return always
     compute, issuer = ComputeApi(services), choose_issuer(authenticator)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from berth.agent.discovery.sysroot import read_ids
-from tests.databases.packages import MACHINE, require
+from tests.packages import MACHINE, require
 
 
 def ask(*command: str) -> str:

@@ -14,10 +14,10 @@ import pytest
 
 from tests.databases.galera import Galera
 from tests.databases.mariadb import MariaDB
-from tests.databases.packages import PackageMissing
 from tests.databases.postgresql import PostgreSQL
 from tests.databases.processes import scratch
 from tests.databases.standby import Pair
+from tests.packages import PackageMissing
 
 _numbers: Final = itertools.count(1)
 

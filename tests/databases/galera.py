@@ -17,7 +17,8 @@ from urllib.parse import quote
 
 import sqlalchemy as sa
 
-from tests.databases import packages, statements
+from tests import packages
+from tests.databases import statements
 from tests.databases.mariadb import SERVER, MariaDB
 from tests.servers import HOST, free_port
 

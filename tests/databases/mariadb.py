@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from tests.databases import packages
+from tests import packages
 from tests.databases.processes import Database
 from tests.servers import HOST
 

@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 from typing import Final, Literal
 
-from tests.databases import packages
+from tests import packages
 from tests.databases.processes import Database
 from tests.servers import HOST
 

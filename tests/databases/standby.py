@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from tests.databases import packages
+from tests import packages
 from tests.databases.postgresql import PostgreSQL
 from tests.servers import HOST
 

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from tests.databases import packages, statements
+from tests import packages
+from tests.databases import statements
 from tests.databases.galera import Galera
 from tests.databases.mariadb import MariaDB
 from tests.databases.postgresql import PostgreSQL

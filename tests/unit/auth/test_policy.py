@@ -112,7 +112,7 @@ def test_the_rules_of_compute_and_image_are_upstreams() -> None:
 def test_rules_of_our_own_are_for_admins_and_services() -> None:
     policy = Policy(None, "secure", FakeClock())
     guarded = {route.policy or "" for route in ROUTES}
-    users = ("berth:clusters:", "berth:openapi:", "berth:devices:")
+    users = ("berth:clusters:", "berth:openapi:", "berth:devices:", "berth:caller:")
     own = {rule for rule in guarded if not rule.startswith(users)}
     for caller, allows in ((ADMIN, True), (SERVICE, True), (READER, False), (SYSTEM_ADMIN, False)):
         assert {policy.allows(rule, caller) for rule in own} == {allows}

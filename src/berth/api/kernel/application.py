@@ -4,7 +4,8 @@ between.
     request -> id -> health, or: caller -> an API -> cross-origin headers -> response -> log and metrics
 
 Each API serves the paths below its prefix, such as /compute, and refuses in its own shape. All other paths
-are those of the one without a prefix, the Placement API.
+are those of the one without a prefix, the Placement API, but for what an API with a prefix claims: / as a
+browser asks for it.
 
 Nothing is decided here but who is asking. An unexpected exception becomes a 500 that names the
 request, and a traceback in the log under the same name.
@@ -72,6 +73,9 @@ _SIMPLE_HEADERS: Final = frozenset(
 
 _MAX_AGE_S: Final = 3600
 
+_CLAIMABLE: Final = frozenset(("/", "/favicon.ico"))
+"""Paths below no prefix that an API with a prefix may claim."""
+
 
 # -- what an API is -----------------------------------------------------------------------------
 
@@ -85,6 +89,10 @@ class Api(ABC):
 
     def drain(self) -> None:  # noqa: B027
         """No more requests come: end what would go on for ever, if there is such a thing."""
+
+    def claims(self, request: Request) -> bool:
+        """Whether it serves this request although the path is not below its prefix."""
+        return False
 
     @abstractmethod
     async def answer(self, request: Request, caller: Caller) -> Response:
@@ -262,6 +270,8 @@ class Application:
 
     def _api_of(self, request: Request) -> Api:
         path = request.path
+        if path in _CLAIMABLE:
+            return next((api for api in self._apis.values() if api.claims(request)), self._default)
         api = self._apis.get(path[1:].partition("/")[0])
         if api is None or not (path == api.PREFIX or path.startswith(f"{api.PREFIX}/")):
             return self._default

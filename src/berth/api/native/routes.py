@@ -17,6 +17,7 @@ from berth.api.kernel.http import Response
 from berth.api.native import (
     aggregates,
     allocations,
+    caller,
     clusters,
     doctor,
     events,
@@ -49,6 +50,7 @@ ROUTES: Final[tuple[NativeRoute, ...]] = (
     *servers.ROUTES,
     *doctor.ROUTES,
     *clusters.ROUTES,
+    *caller.ROUTES,
     NativeRoute(
         "GET",
         "/openapi.json",

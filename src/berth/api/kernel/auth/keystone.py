@@ -11,13 +11,14 @@ about many bad tokens does not keep others waiting: see ``WaitingRoom``.
 """
 
 import asyncio
+import functools
 import hashlib
 import re
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 from keystoneauth1 import exceptions as keystone_errors
@@ -181,6 +182,14 @@ class _Answer(msgspec.Struct):
     token: _Token
 
 
+class Passed(NamedTuple):
+    """Keystone's answer to what was passed on. ``token``: the one that it issued, if it did."""
+
+    status: int
+    content: bytes
+    token: str | None
+
+
 # -- asking -------------------------------------------------------------------------------------
 
 
@@ -242,7 +251,18 @@ class Keystone:
         self._confirmed.put(digest, caller, now_ns, min(self._cache_ns, valid_ns))
         return caller
 
+    async def pass_on(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes, peer: str
+    ) -> Passed:
+        """Keystone's answer to a request of a user's own, such as a sign-in; AuthUnavailable if there is
+        none. Waits its turn among the questions about tokens."""
+        return await self._in_turn(peer, functools.partial(self._send, method, path, headers, body))
+
     async def _ask_in_turn(self, token: str, peer: str) -> _Token | None:
+        return await self._in_turn(peer, functools.partial(self._ask, token))
+
+    async def _in_turn(self, peer: str, ask: Callable[[], T]) -> T:
+        """What a question comes to, asked in a thread when it is the peer's turn."""
         is_known = self._known_peers.has(peer.encode(), self._clock.monotonic_ns())
         try:
             async with asyncio.timeout(self._wait_s):
@@ -250,9 +270,25 @@ class Keystone:
         except (RoomFull, TimeoutError):
             raise AuthUnavailable("too many tokens are waiting for Keystone") from None
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, self._ask, token)
+            return await asyncio.get_running_loop().run_in_executor(self._threads, ask)
         finally:
             self._room.leave()
+
+    def _send(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Passed:
+        """Runs in a thread."""
+        try:
+            response = self._session.request(
+                self._url + path,
+                method,
+                headers={**headers, "Content-Type": "application/json", "Accept": "application/json"},
+                data=body,
+                authenticated=False,
+                raise_exc=False,
+                log=False,
+            )
+        except keystone_errors.ClientException as error:
+            raise AuthUnavailable(f"Keystone is unreachable: {type(error).__name__}") from error
+        return Passed(response.status_code, response.content, response.headers.get("X-Subject-Token"))
 
     def _ask(self, token: str) -> _Token | None:
         """What Keystone says of the token; None if it does not know it. Runs in a thread."""

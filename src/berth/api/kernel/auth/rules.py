@@ -149,6 +149,7 @@ _NATIVE: Final = {
     "clusters:update": f"{_MEMBER} or {_SERVICE}",
     "clusters:delete": f"{_MEMBER} or {_SERVICE}",
     "openapi:show": _KNOWN,
+    "caller:show": _KNOWN,
     # Of /compute, where Nova has no rule.
     "flavors:list": _KNOWN,
     "flavors:show": _KNOWN,
@@ -322,9 +323,7 @@ def _rules(prefix: str, guards: dict[str, str]) -> list[oslo.RuleDefault]:
     ]
 
 
-RULES: Final = (
-    *_PLACEMENT_BLOCKS,
-    *_rules("", _BLOCKS),
+GUARDS: Final = (
     *_rules("placement:", _PLACEMENT),
     *_rules("berth:", _NATIVE),
     *_rules("os_compute_api:", _COMPUTE),
@@ -332,3 +331,6 @@ RULES: Final = (
     *_rules("", _IMAGE),
     *_rules("identity:", dict.fromkeys(_IDENTITY, _KNOWN)),
 )
+"""Rules that guard something."""
+
+RULES: Final = (*_PLACEMENT_BLOCKS, *_rules("", _BLOCKS), *GUARDS)

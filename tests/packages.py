@@ -1,11 +1,11 @@
-"""The Debian packages that tests need, for throwaway databases and to look at this machine: looked for, and
-installed where that is possible.
+"""The Debian packages that checks and tests need, for throwaway databases, to look at this machine and for a
+browser, and the npm packages for the console: looked for, and installed where that is possible.
 
 Installing needs root and apt-get. It starts no service, and happens in one process at a time, so test runs
 that begin together do not fight over dpkg. Anywhere else ``PackageMissing`` says what is missing, for the
 tests to be skipped with that reason. Nothing is ever removed or upgraded on purpose.
 
-``python -m tests.databases.packages`` installs all of it ahead of a test run; it fails only where it could
+``python -m tests.packages`` installs all of it ahead of a test run; it fails only where it could
 have installed something and did not.
 """
 
@@ -30,6 +30,10 @@ EVIDENCE: Final = {
     "util-linux": "/usr/bin/lscpu",
     "pciutils": "/usr/bin/lspci",
     "numactl": "/usr/bin/numactl",
+    "chromium": "/usr/bin/chromium",
+    "fonts-liberation": "/usr/share/fonts/truetype/liberation*/LiberationSans-Regular.ttf",
+    "nodejs": "/usr/bin/node",
+    "npm": "/usr/bin/npm",
 }
 """A file of each package. dpkg is not asked: a server from elsewhere in the same place serves as well."""
 
@@ -40,6 +44,12 @@ GALERA: Final = ("mariadb-server", "galera-4", "rsync", "lsof")
 
 MACHINE: Final = ("util-linux", "pciutils", "numactl")
 """What tells of the machine at hand."""
+
+BROWSER: Final = ("chromium", "fonts-liberation")
+NODE: Final = ("nodejs", "npm")
+
+NPM_FOLDER: Final = Path(__file__).resolve().parents[1] / "tools" / "console"
+"""Has the npm packages, pinned with their hashes in package-lock.json."""
 
 LOCK_PATH: Final = Path(tempfile.gettempdir()) / "berth-test-packages.lock"
 POLICY_PATH: Final = Path("/usr/sbin/policy-rc.d")
@@ -64,6 +74,18 @@ def require(*packages: str) -> None:
             raise PackageMissing(f"apt-get has installed {', '.join(absent)}, but not where it is looked for")
 
 
+def require_npm_packages() -> Path:
+    """The folder that has the npm packages as they are pinned, or ``PackageMissing``."""
+    require(*NODE)
+    installed, lock = NPM_FOLDER / "node_modules", NPM_FOLDER / "package-lock.json"
+    stamp = installed / ".complete"
+    with _one_process_at_a_time():
+        if not stamp.exists() or stamp.read_bytes() != lock.read_bytes():
+            _run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", cwd=NPM_FOLDER)
+            stamp.write_bytes(lock.read_bytes())
+    return installed
+
+
 def _absent(packages: tuple[str, ...]) -> list[str]:
     return [package for package in packages if not glob.glob(EVIDENCE[package])]
 
@@ -79,11 +101,15 @@ def _install(packages: list[str]) -> None:
 
 
 def _apt_get(*words: str) -> None:
-    command = ["apt-get", "--quiet", "--option", "DPkg::Lock::Timeout=300", *words]
+    _run("apt-get", "--quiet", "--option", "DPkg::Lock::Timeout=300", *words)
+
+
+def _run(*words: str, cwd: Path | None = None) -> None:
     env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
     try:
         result = subprocess.run(
-            command,
+            words,
+            cwd=cwd,
             env=env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -92,9 +118,9 @@ def _apt_get(*words: str) -> None:
             timeout=INSTALL_S,
         )
     except subprocess.TimeoutExpired as error:
-        raise PackageMissing(f"apt-get {words[0]} did not end within {INSTALL_S} s") from error
+        raise PackageMissing(f"{' '.join(words)} did not end within {INSTALL_S} s") from error
     if result.returncode != 0:
-        raise PackageMissing(f"apt-get {' '.join(words)} failed; its output ends:\n{result.stdout[-2000:]}")
+        raise PackageMissing(f"{' '.join(words)} failed; its output ends:\n{result.stdout[-2000:]}")
 
 
 @contextlib.contextmanager
@@ -124,6 +150,7 @@ def _no_service_started() -> Iterator[None]:
 def main() -> int:
     try:
         require(*EVIDENCE)
+        require_npm_packages()
     except PackageMissing as error:
         print(f"packages for tests: {error}", file=sys.stderr)
         return 1 if _can_install() else 0

@@ -1,0 +1,153 @@
+// @ts-check
+/** The search at the top: hosts, servers, uuids and request ids. The key / leads here from everywhere. */
+
+import { html, nothing } from "./vendor/lit-html/lit-html.js";
+import { goTo, linkTo } from "./address.js";
+import { get } from "./api.js";
+import { redraw } from "./frame.js";
+import { may, session } from "./session.js";
+
+/** @typedef {{ what: string, text: string, link: string }} Hit */
+
+const HITS_MAX = 8;
+const REQUEST_ID = /^req-[0-9a-f-]{8,}$/i;
+const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
+
+/** @type {{ words: string, hits: Hit[] | null, chosen: number }} */
+let state = { words: "", hits: null, chosen: 0 };
+/** @type {ReturnType<typeof setTimeout> | undefined} */
+let timer;
+let asked = 0;
+
+export function focusSearch() {
+  document.getElementById("search")?.focus();
+}
+
+export function drawSearch() {
+  const { hits, chosen } = state;
+  const isOpen = hits !== null;
+  return html`<form role="search" class="search" @submit=${submit}>
+    <input id="search" type="search" placeholder="Search hosts, servers, uuids, requests ( / )" aria-label="Search hosts, servers, uuids and request ids"
+      autocomplete="off" spellcheck="false" role="combobox" aria-expanded=${isOpen} aria-controls="hits" aria-autocomplete="list"
+      aria-activedescendant=${isOpen && hits.length > 0 ? `hit-${chosen}` : nothing}
+      @input=${(/** @type {InputEvent} */ event) => change(/** @type {HTMLInputElement} */ (event.target).value)} @keydown=${onKey} @blur=${() => setTimeout(close, 150)}>
+    <ul id="hits" role="listbox" aria-label="Found" ?hidden=${!isOpen}>
+      ${(hits ?? []).map(
+        (hit, place) => html`<li id="hit-${place}" role="option" aria-selected=${place === chosen ? "true" : "false"} @mousedown=${() => open(hit)}>
+          <span class="quiet">${hit.what}</span> ${hit.text}
+        </li>`,
+      )}
+      ${isOpen && hits.length === 0 ? html`<li role="option" aria-selected="false" class="quiet">Nothing found.</li>` : nothing}
+    </ul>
+  </form>`;
+}
+
+/** @param {string} words */
+function change(words) {
+  state = { ...state, words: words.trim() };
+  clearTimeout(timer);
+  if (state.words === "") close();
+  else timer = setTimeout(() => void look(state.words), 150);
+}
+
+/** @param {string} words */
+async function look(words) {
+  const number = ++asked;
+  const found = (await Promise.all([inServers(words), inHosts(words), inJournal(words)])).flat();
+  if (number !== asked) return;
+  state = { words, hits: found.slice(0, HITS_MAX), chosen: 0 };
+  redraw();
+}
+
+/**
+ * @param {string} words
+ * @returns {Promise<Hit[]>}
+ */
+async function inServers(words) {
+  if (!session.settings?.has_servers || !may("os_compute_api:servers:index")) return [];
+  const scope = may("os_compute_api:servers:index:get_all_tenants") ? "&all_tenants=1" : "";
+  const filter = UUID.test(words) ? `uuid=${words}` : `name=${encodeURIComponent(escapePattern(words))}`;
+  /** @type {{ servers: Array<{ id: string, name: string }> }} */
+  const { servers } = await get(`compute/v2.1/servers?limit=5${scope}&${filter}`);
+  return servers.map(({ id, name }) => ({ what: "server", text: name, link: linkTo("server", id) }));
+}
+
+/** @param {string} words a name is a pattern for the compute API: what is typed is meant literally */
+function escapePattern(words) {
+  return words.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+}
+
+/**
+ * @param {string} words
+ * @returns {Promise<Hit[]>}
+ */
+async function inHosts(words) {
+  if (!may("berth:hosts:list")) return [];
+  const filter = UUID.test(words) ? `uuid=${words}` : `name=${encodeURIComponent(words)}`;
+  return findHosts(filter);
+}
+
+/**
+ * @param {string} filter
+ * @returns {Promise<Hit[]>}
+ */
+async function findHosts(filter) {
+  try {
+    /** @type {Api.OneHost} */
+    const { host } = await get(`berth/v1/hosts/${filter.split("=")[1]}`);
+    return [{ what: "host", text: host.name, link: linkTo("host", host.uuid) }];
+  } catch {
+    return [];
+  }
+}
+
+/**
+ * @param {string} words
+ * @returns {Promise<Hit[]>}
+ */
+async function inJournal(words) {
+  if (!may("berth:events:list")) return [];
+  if (REQUEST_ID.test(words)) return [{ what: "request", text: words, link: linkTo("journal", "", { request_id: words }) }];
+  if (UUID.test(words)) return [{ what: "history of", text: words, link: linkTo("journal", "", { subject: words }) }];
+  return [];
+}
+
+/** @param {KeyboardEvent} event */
+function onKey(event) {
+  const count = state.hits?.length ?? 0;
+  if (event.key === "Escape") {
+    close();
+    /** @type {HTMLElement} */ (event.target).blur();
+  } else if (event.key === "ArrowDown" && count > 0) state = { ...state, chosen: (state.chosen + 1) % count };
+  else if (event.key === "ArrowUp" && count > 0) state = { ...state, chosen: (state.chosen + count - 1) % count };
+  else return;
+  event.preventDefault();
+  redraw();
+}
+
+/** @param {SubmitEvent} event */
+async function submit(event) {
+  event.preventDefault();
+  clearTimeout(timer);
+  if (state.words === "") return;
+  if (state.hits === null) await look(state.words);
+  const hit = state.hits?.[state.chosen];
+  if (hit !== undefined) open(hit);
+}
+
+/** @param {Hit} hit */
+function open(hit) {
+  const field = /** @type {HTMLInputElement | null} */ (document.getElementById("search"));
+  if (field !== null) {
+    field.value = "";
+    field.blur();
+  }
+  goTo(hit.link);
+  close();
+}
+
+function close() {
+  asked++;
+  state = { words: "", hits: null, chosen: 0 };
+  redraw();
+}

@@ -1,0 +1,102 @@
+"""A cloud, a browser, and the console in it. Whatever a test does, the page must end without an error,
+without anything that its own policy forbids, and without a request to another origin."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page, Request, Response, expect, sync_playwright
+
+from tests.clouds import Cloud, cloud_running
+from tests.packages import BROWSER, PackageMissing, require
+
+CHROMIUM: Final = "/usr/bin/chromium"
+WAIT_MS: Final = 20_000
+"""How long something may take to appear, on a busy machine."""
+
+HOSTS: Final = 6
+
+
+class Console:
+    """The console of a cloud in a page of a browser. ``asked``: what it has requested so far."""
+
+    def __init__(self, cloud: Cloud, page: Page) -> None:
+        self.cloud = cloud
+        self.page = page
+        self.secrets: dict[str, str] = json.loads((cloud.data / "secrets.json").read_text())
+        self.asked: list[Request] = []
+        self.errors: list[str] = []
+        self.expected: list[str] = []
+        page.on("request", lambda request: self.asked.append(request))
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("response", self._note_response)
+        page.on("console", lambda line: self.errors.append(line.text) if line.type == "error" else None)
+
+    def _note_response(self, response: Response) -> None:
+        if response.status >= 500:
+            self.errors.append(f"{response.status} {response.url}")
+
+    def open(self, view: str = "") -> None:
+        self.page.goto(f"{self.cloud.url}/console/#/{view}")
+
+    def sign_in(self, user: str = "admin", password: str | None = None) -> None:
+        self.page.get_by_label("User").fill(user)
+        self.page.get_by_label("Password").fill(self.secrets[user] if password is None else password)
+        self.page.get_by_role("button", name="Sign in").click()
+
+    def enter(self, view: str = "", user: str = "admin") -> None:
+        """Open a view as a user, from signing in on."""
+        self.open(view)
+        self.sign_in(user)
+        expect(self.page.get_by_role("navigation", name="Views")).to_be_visible()
+
+    def ask(self, method: str, path: str, body: object = None, user: str = "admin") -> Any:
+        """What the API answers to the same user."""
+        headers = {"x-auth-token": self.secrets[user], "openstack-api-version": "compute 2.94"}
+        answer = httpx.request(method, f"{self.cloud.url}{path}", json=body, headers=headers, timeout=30)
+        assert answer.status_code < 400, answer.text
+        return answer.json() if answer.content else None
+
+    def expect_error(self, part: str) -> None:
+        """An error with this text is meant to be in the browser's log."""
+        self.expected.append(part)
+
+    def check(self) -> None:
+        assert [error for error in self.errors if not any(part in error for part in self.expected)] == []
+        elsewhere = [one.url for one in self.asked if not one.url.startswith(f"{self.cloud.url}/")]
+        assert elsewhere == []
+
+
+@pytest.fixture(scope="session")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    directory = tmp_path_factory.mktemp("console")
+    with cloud_running(directory, "--hosts", str(HOSTS), "--cells", "2", "--build-seconds", "0") as cloud:
+        yield cloud
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Debian's. A sandbox of its own it cannot have as root, and needs none: it sees our pages alone. It ends
+    with the file: while it is there, the tests of this thread cannot be coroutines."""
+    try:
+        require(*BROWSER)
+    except PackageMissing as missing:
+        pytest.skip(str(missing))
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def console(cloud: Cloud, browser: Browser, tmp_path: Path) -> Iterator[Console]:
+    context = browser.new_context(viewport={"width": 1280, "height": 800})
+    context.set_default_timeout(WAIT_MS)
+    expect.set_options(timeout=WAIT_MS)
+    console = Console(cloud, context.new_page())
+    yield console
+    console.check()
+    context.close()
