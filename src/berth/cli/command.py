@@ -30,7 +30,6 @@ CELL_NAME_IS: Final = "1 to 63 of a-z, 0-9, '_', '.' and '-', beginning with a l
 DAY_S: Final = 86_400
 HOSTS_MAX: Final = 10_000
 _SEED_MAX: Final = (1 << 63) - 1
-FORMATTER: Final = argparse.RawDescriptionHelpFormatter
 
 
 class CommandError(Exception):
@@ -48,8 +47,6 @@ def add_action(actions: "Commands", name: str, summary: str, more: str = "") -> 
         name,
         help=summary,
         description=f"{summary[0].upper()}{summary[1:]}.\n{more}".strip(),
-        formatter_class=FORMATTER,
-        allow_abbrev=False,
     )
     return action
 

@@ -26,6 +26,10 @@ from berth.runtime.secrets import refuse_others
 
 _PREFIX: Final = "BERTH_"
 CONFIG_VARIABLE: Final = "BERTH_CONFIG"
+_OF_OTHER_COMMANDS: Final = frozenset(
+    ("BERTH_AGENT_TOKEN", "BERTH_PLACEMENT_TOKEN", "BERTH_TOKEN", "BERTH_URL")
+)
+"""Variables that are no settings: cells, agents and the commands that ask a region read them."""
 
 _TRUE: Final = frozenset(("true", "yes", "on", "1"))
 _FALSE: Final = frozenset(("false", "no", "off", "0"))
@@ -594,7 +598,7 @@ def _from_toml(setting: Setting, given: Any, origin: str) -> Any:
 def _variables(table: Sequence[Setting], environ: Mapping[str, str]) -> Iterable[tuple[Setting, str]]:
     by_variable = {setting.variable: setting for setting in table}
     for variable in sorted(environ):
-        if not variable.startswith(_PREFIX) or variable == CONFIG_VARIABLE:
+        if not variable.startswith(_PREFIX) or variable in (CONFIG_VARIABLE, *_OF_OTHER_COMMANDS):
             continue
         if variable not in by_variable:
             hint = _hint(variable, [*by_variable, CONFIG_VARIABLE])

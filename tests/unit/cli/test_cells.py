@@ -57,7 +57,7 @@ def test_cells_that_are_accepted(capsys: pytest.CaptureFixture[str]) -> None:
         ([*AGENT, "--hosts", "2", "--fleet", "f.toml"], "not allowed with argument"),
         (["up", "--cells", "65"], "'65' is not a whole number from 1 to 64"),
         (["up", "--heartbeat-timeout", "0"], "'0' is not a number of seconds from 0.5 to 3600"),
-        (["sim", "explode", "host-0001"], "invalid choice: 'explode'"),
+        (["sim", "explode", "host-0001"], "there is no action 'explode'"),
     ],
 )
 def test_values_that_are_refused(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -259,7 +259,6 @@ def test_options_that_are_refused(
         (["scale", "db", "voters"], "NODE_GROUP=COUNT is expected"),
         (["scale", "db", "voters=x"], "'x' is not a whole number"),
         (["show", "db", "--watch", "--timeout=0"], "'0' is not a number of seconds"),
-        ([], "ACTION"),
     ],
 )
 def test_words_that_are_not_understood(

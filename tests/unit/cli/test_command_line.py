@@ -49,7 +49,7 @@ def test_help_of_serve_has_every_setting_but_secrets(capsys: pytest.CaptureFixtu
         assert (f"  {setting.flag}" in text) is not setting.about.secret
 
 
-@pytest.mark.parametrize("words", [[], ["fly"], ["serve", "--worker", "2"]])
+@pytest.mark.parametrize("words", [["fly"], ["serve", "--worker", "2"]])
 def test_command_lines_that_are_not_understood(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert ends(*words) == 2
     assert "berth" in capsys.readouterr().err
@@ -90,3 +90,22 @@ def test_bad_settings_are_refused_by_name(
 ) -> None:
     assert main([command, *flags]) == 2
     assert capsys.readouterr().err == f"berth: {message}\n"
+
+
+@pytest.mark.parametrize(
+    "variable", ["BERTH_TOKEN", "BERTH_URL", "BERTH_AGENT_TOKEN", "BERTH_PLACEMENT_TOKEN"]
+)
+def test_variables_of_other_commands_do_not_bother_a_server(
+    variable: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(variable, "secret")
+    assert main(["settings"]) == 0
+    assert "secret" not in capsys.readouterr().out
+
+
+def test_a_variable_that_nobody_knows_is_refused_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BERTH_TOKENS", "x")
+    assert main(["settings"]) == 2
+    assert "unknown variable BERTH_TOKENS; did you mean" in capsys.readouterr().err

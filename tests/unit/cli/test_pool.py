@@ -1,6 +1,5 @@
 """``berth pool``, against the region's API."""
 
-import argparse
 from pathlib import Path
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 from berth.agent.fleet import aggregate_id, provider_id
 from berth.cli import main, pool
 from berth.cli.command import CommandError
+from berth.cli.parser import CommandParser
 from berth.client import connect_directly
 from tests.worlds import ApplicationWorld, uuid_of
 
@@ -29,7 +29,7 @@ inventories = { IPV4_ADDRESS = { total = 10, reserved = 2 } }
 
 
 async def berth_pool(world: ApplicationWorld, *words: str) -> None:
-    parser = argparse.ArgumentParser(prog="berth pool")
+    parser = CommandParser(prog="berth pool")
     pool.add_arguments(parser)
     client = connect_directly(world.application, {"x-auth-token": "admin"})
     assert await pool.act(parser.parse_args(words), client) == 0
