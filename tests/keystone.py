@@ -25,6 +25,9 @@ class FakeKeystone:
         self.validations = 0
         self.revoked: list[str] = []
         self.url = ""
+        self.endpoints: dict[str, str] = {}
+        """The public endpoints of services, for the catalog."""
+        self.bodies: list[dict[str, Any]] = []
         self._service_tokens: set[str] = set()
 
     def add(self, token: str, expires_ns: int, **body: Any) -> None:
@@ -37,13 +40,35 @@ class FakeKeystone:
         self._service_tokens.clear()
 
     def log_in(self, body: dict[str, Any]) -> str | None:
-        user = body["auth"]["identity"]["password"]["user"]
-        if user["password"] != PASSWORD:
+        self.bodies.append(body)
+        identity = body["auth"]["identity"]
+        [method] = identity["methods"]
+        shown = identity[method]
+        if (shown["user"]["password"] if method == "password" else shown["secret"]) != PASSWORD:
             return None
         self.logins += 1
         token = f"service-token-{self.logins}"
         self._service_tokens.add(token)
         return token
+
+    def catalog(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "type": type,
+                "name": type,
+                "id": type,
+                "endpoints": [
+                    {
+                        "id": type,
+                        "interface": "public",
+                        "region": "RegionOne",
+                        "region_id": "RegionOne",
+                        "url": url,
+                    }
+                ],
+            }
+            for type, url in self.endpoints.items()
+        ]
 
     def validate(self, service_token: str | None, token: str | None) -> tuple[int, dict[str, Any]]:
         self.validations += 1
@@ -83,7 +108,13 @@ def _handler(keystone: FakeKeystone) -> type[BaseHTTPRequestHandler]:
                 self._answer(401, {})
                 return
             expires_at = "2099-01-01T00:00:00.000000Z"
-            about = {"user": {"id": "u-0"}, "methods": ["password"], "expires_at": expires_at}
+            about: dict[str, Any] = {
+                "user": {"id": "u-0"},
+                "methods": ["password"],
+                "expires_at": expires_at,
+            }
+            if keystone.endpoints:
+                about["catalog"] = keystone.catalog()
             self._answer(201, {"token": about}, {"X-Subject-Token": token})
 
         def do_GET(self) -> None:

@@ -6,6 +6,7 @@ The status is 0 on success, and 1 when a cluster that was waited for is not acti
 
 import argparse
 import asyncio
+import functools
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -18,14 +19,13 @@ from berth.cli.command import (
     DAY_S,
     CommandError,
     add_action,
-    add_region,
     add_seconds,
-    describe,
-    format_table,
-    region_client,
     whole,
 )
 from berth.cli.heat_template import write
+from berth.cli.output import Cell, Column, Screen, TableView, mark
+from berth.cli.question import add_json
+from berth.cli.region import add_region, connect
 from berth.client import Client, ClientError
 
 if TYPE_CHECKING:
@@ -46,8 +46,15 @@ from berth.model.clusters import NODE_GROUPS_MAX, NODES_MAX, RATIO_MAX
 from berth.runtime.clock import Clock, SystemClock
 
 _PATH: Final = "/berth/v1/clusters"
-_COLUMNS: Final = ("id", "name", "state", "ready", "ratio")
-_NODE_COLUMNS: Final = ("node", "status", "host", "group", "server", "note")
+_COLUMNS: Final = ("name", "state", "ready", "ratio", Column("id", shrinks=True))
+_NODE_COLUMNS: Final = (
+    "node",
+    "status",
+    "host",
+    "group",
+    Column("server", shrinks=True),
+    Column("note", shrinks=True),
+)
 _WAIT_S: Final = 3600
 _GROUP_KEYS: Final = ("name", "flavor", "image", "count", "process")
 _FILE_IS: Final = "TOML or JSON: what POST /berth/v1/clusters takes, {'cluster': {...}}"
@@ -61,7 +68,7 @@ _BYTES_MAX: Final = 4 << 20
 def run(arguments: argparse.Namespace) -> int:
     if arguments.action == "template":
         return _template(arguments)
-    return asyncio.run(_act(arguments, region_client(arguments, "member")))
+    return asyncio.run(_act(arguments, connect(arguments)))
 
 
 async def _act(arguments: argparse.Namespace, client: Client) -> int:
@@ -82,13 +89,8 @@ async def _create(client: Client, arguments: argparse.Namespace) -> int:
 
 
 async def _list(client: Client, arguments: argparse.Namespace) -> int:
-    rows: list[tuple[str, ...]] = []
-    path: str | None = _PATH
-    while path is not None:
-        page = await client.fetch("GET", path)
-        rows += [_format_row(cluster) for cluster in page["clusters"]]
-        path = page["next"]
-    sys.stdout.write(format_table(_COLUMNS, rows))
+    clusters = [cluster async for cluster in client.walk(_PATH, "clusters")]
+    _print(arguments, {"clusters": clusters}, TableView(_COLUMNS, [_format_row(one) for one in clusters]))
     return 0
 
 
@@ -96,7 +98,8 @@ async def _show(client: Client, arguments: argparse.Namespace) -> int:
     path = await _find_path(client, arguments.cluster)
     if arguments.wait:
         return await _wait(client, arguments, path)
-    _print((await client.fetch("GET", path))["cluster"])
+    cluster = (await client.fetch("GET", path))["cluster"]
+    _print(arguments, {"cluster": cluster}, *_render(cluster))
     return 0
 
 
@@ -137,8 +140,8 @@ _ACTIONS: Final[dict[str, Callable[[Client, argparse.Namespace], Awaitable[int]]
 
 def _template(arguments: argparse.Namespace) -> int:
     made = write(read_description(arguments), arguments.output, overwrite=arguments.force)
-    print("\n".join(map(str, made.files)))
-    print(f"\n{made.command}")
+    files = [str(file) for file in made.files]
+    _print(arguments, {"files": files, "command": made.command}, "\n".join(files), f"\n{made.command}")
     return 0
 
 
@@ -158,26 +161,35 @@ async def _find_path(client: Client, named: str) -> str:
 
 async def _report(client: Client, arguments: argparse.Namespace, cluster: Any) -> int:
     """Print the cluster after a request; with --wait, wait until it is settled."""
-    print(f"{cluster['uuid']}  {cluster['name']}")
-    if arguments.wait:
-        return await _wait(client, arguments, f"{_PATH}/{cluster['uuid']}")
-    print(summarize(cluster))
-    return 0
+    if not arguments.wait:
+        heading = f"{cluster['uuid']}  {cluster['name']}"
+        _print(arguments, {"cluster": cluster}, heading, summarize(cluster))
+        return 0
+    if not arguments.json:
+        print(f"{cluster['uuid']}  {cluster['name']}")
+    return await _wait(client, arguments, f"{_PATH}/{cluster['uuid']}")
 
 
 async def _wait(client: Client, arguments: argparse.Namespace, path: str) -> int:
-    cluster = await watch(client, path, arguments.timeout)
-    if cluster is None:
-        return 0
-    print()
-    _print(cluster)
-    return 0 if cluster["state"] == "active" else 1
+    # Where JSON is printed, it is alone on standard output.
+    say = functools.partial(print, file=sys.stderr if arguments.json else sys.stdout, flush=True)
+    cluster = await watch(client, path, arguments.timeout, say=say)
+    _print(arguments, {"cluster": cluster}, *(() if cluster is None else ("", *_render(cluster))))
+    return 0 if cluster is None or cluster["state"] == "active" else 1
 
 
-def _format_row(cluster: Any) -> tuple[str, ...]:
+def _print(arguments: argparse.Namespace, data: Any, *shown: str | TableView) -> None:
+    screen = Screen()
+    if arguments.json:
+        screen.print_json(data)
+    else:
+        screen.print(*shown)
+
+
+def _format_row(cluster: Any) -> tuple[Cell, ...]:
     progress = cluster["progress"]
     ready = f"{progress['ready']}/{progress['wanted']}"
-    return cluster["uuid"], cluster["name"], cluster["state"], ready, _format_ratio(cluster)
+    return cluster["name"], mark(cluster["state"]), ready, _format_ratio(cluster), cluster["uuid"]
 
 
 def _format_ratio(cluster: Any) -> str:
@@ -186,13 +198,13 @@ def _format_ratio(cluster: Any) -> str:
     return f"{cluster['anti_affinity_ratio']} per {cluster['anti_affinity_domain']}"
 
 
-def _print(cluster: Any) -> None:
-    print(f"{cluster['uuid']}  {cluster['name']}  {_format_ratio(cluster)}\n{summarize(cluster)}\n")
+def _render(cluster: Any) -> tuple[str, TableView]:
+    heading = f"{cluster['uuid']}  {cluster['name']}  {_format_ratio(cluster)}\n{summarize(cluster)}\n"
     numbers = {group: str(number) for number, group in enumerate(cluster["groups"], 1)}
     rows = [
         (
             node["name"],
-            node["status"],
+            mark(node["status"]),
             node["host_name"] or (node["host_id"] or "-")[:8],
             numbers.get(node["group_uuid"], "-"),
             node["server_uuid"],
@@ -200,7 +212,7 @@ def _print(cluster: Any) -> None:
         )
         for node in cluster["nodes"]
     ]
-    sys.stdout.write(format_table(_NODE_COLUMNS, rows))
+    return heading, TableView(_NODE_COLUMNS, rows)
 
 
 def _format_note(node: Any) -> str:
@@ -213,7 +225,6 @@ def _format_note(node: Any) -> str:
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    describe(command, "It authenticates with the token in BERTH_TOKEN.")
     actions = command.add_subparsers(dest="action", metavar="ACTION", required=True)
     _add_create(actions)
     _add_list(actions)
@@ -234,11 +245,11 @@ def _add_create(actions: "Commands") -> None:
     )
     _add_description(create)
     _add_wait(create, "wait until it is built")
-    add_region(create)
+    _add_asking(create)
 
 
 def _add_list(actions: "Commands") -> None:
-    add_region(add_action(actions, "list", "list clusters"))
+    _add_asking(add_action(actions, "list", "list clusters"))
 
 
 def _add_show(actions: "Commands") -> None:
@@ -250,7 +261,7 @@ def _add_show(actions: "Commands") -> None:
     )
     _add_which(show)
     _add_wait(show, "print a line per change until the cluster is settled", "--watch")
-    add_region(show)
+    _add_asking(show)
 
 
 def _add_scale(actions: "Commands") -> None:
@@ -280,7 +291,7 @@ def _add_scale(actions: "Commands") -> None:
         help="refused unless it is the ratio that the cluster was created with",
     )
     _add_wait(scale, "wait until it has that many nodes")
-    add_region(scale)
+    _add_asking(scale)
 
 
 def _add_replace(actions: "Commands") -> None:
@@ -289,14 +300,14 @@ def _add_replace(actions: "Commands") -> None:
     replace.add_argument("node", metavar="NODE", help="name of the node (berth cluster show)")
     replace.add_argument("--force", action="store_true", help="replace it even if it has not failed")
     _add_wait(replace, "wait until the node is ready again")
-    add_region(replace)
+    _add_asking(replace)
 
 
 def _add_delete(actions: "Commands") -> None:
     delete = add_action(actions, "delete", "delete a cluster and all its servers")
     _add_which(delete)
     _add_wait(delete, "wait until it is gone")
-    add_region(delete)
+    _add_asking(delete)
 
 
 def _add_template(actions: "Commands") -> None:
@@ -311,9 +322,15 @@ def _add_template(actions: "Commands") -> None:
         "--output", metavar="DIR", type=Path, default=Path(), help="folder for the templates [here]"
     )
     template.add_argument("--force", action="store_true", help="overwrite existing files")
+    add_json(template)
 
 
 # -- what several of them take ------------------------------------------------------------------
+
+
+def _add_asking(command: argparse.ArgumentParser) -> None:
+    add_json(command)
+    add_region(command)
 
 
 def _add_which(command: argparse.ArgumentParser) -> None:
@@ -466,6 +483,7 @@ async def watch(
     timeout_s: float,
     clock: Clock | None = None,
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    say: Callable[[str], None] = print,
 ) -> Any:
     """Print a line for every change until the cluster is settled, and return it; None when it is gone. A
     region that is unreachable is retried until the deadline."""
@@ -477,14 +495,14 @@ async def watch(
             cluster = (await client.fetch("GET", path))["cluster"]
         except ClientError as error:
             if error.status == _GONE:
-                print("deleted")
+                say("deleted")
                 return None
             if error.status not in _AWAY or clock.monotonic_ns() >= deadline_ns:
                 raise
         else:
             line = summarize(cluster)
             if line != said:
-                print(line, flush=True)
+                say(line)
                 said = line
             if cluster["state"] in SETTLED:
                 return cluster

@@ -1,5 +1,4 @@
-"""What commands have in common: the error that ends them, the arguments and secrets that several take, and
-how they ask a region and show its answers.
+"""What commands have in common: the error that ends them, and the arguments and secrets that several take.
 
 Every number has a range. A secret has no option, because every user of a machine can read the command lines
 of its processes: it comes from the environment, or from a file that only its owner may read.
@@ -20,8 +19,6 @@ from berth.runtime.secrets import refuse_others
 from berth.runtime.settings import BY_NAME, Setting, redact_password
 
 if TYPE_CHECKING:
-    from berth.client import Client
-
     Commands = argparse._SubParsersAction[Any]
 
 CELLS_MAX: Final = 64
@@ -107,7 +104,7 @@ def _format_option(value: str | bool) -> str:
 # -- options that several commands take ---------------------------------------------------------
 
 
-def add_ca_file(command: argparse.ArgumentParser) -> None:
+def add_ca_file(command: argparse._ActionsContainer) -> None:
     command.add_argument(
         "--ca-file",
         metavar="FILE",
@@ -128,7 +125,7 @@ def _ca_file(text: str) -> Path:
     return Path(text)
 
 
-def add_token_file(command: argparse.ArgumentParser, flag: str, variable: str) -> None:
+def add_token_file(command: argparse._ActionsContainer, flag: str, variable: str) -> None:
     command.add_argument(flag, metavar="FILE", type=Path, help=f"file with the token, instead of {variable}")
 
 
@@ -299,46 +296,3 @@ def require_secret(variable: str, file: Path | None, flag: str, what: str) -> st
     if found is None:
         raise CommandError(f"{variable} or {flag} must hold {what}")
     return found
-
-
-# -- commands that ask a region ------------------------------------------------------------------
-
-
-def add_region(command: argparse.ArgumentParser) -> None:
-    default = f"http://{BY_NAME['listen'].default}"
-    where = command.add_mutually_exclusive_group()
-    where.add_argument(
-        "--url", metavar="URL", type=url, default=default, help=f"the region's address [{default}]"
-    )
-    where.add_argument(
-        "--data",
-        metavar="DIR",
-        type=Path,
-        help="folder of a 'berth up': its region is asked, with the admin's token",
-    )
-    add_ca_file(command)
-    add_token_file(command, "--token-file", "BERTH_TOKEN")
-
-
-def region_client(arguments: argparse.Namespace, role: str) -> "Client":
-    """A client of the region, with the token of a user with a role."""
-    # Imported here, so that help comes at once.
-    from berth.cli.folder import Folder
-    from berth.client import Client
-
-    if arguments.data is not None:
-        folder = Folder(arguments.data)
-        return Client(folder.running().url, {"x-auth-token": folder.secrets().admin})
-    what = f"a token that the region knows, of a user with the role {role}"
-    token = require_secret("BERTH_TOKEN", arguments.token_file, "--token-file", what)
-    return Client(arguments.url, {"x-auth-token": token}, ca_file=arguments.ca_file)
-
-
-def format_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Rows under their headings, every column but the last as wide as its widest cell."""
-    lines = [columns, *rows]
-    widths = [max(len(line[number]) for line in lines) for number in range(len(columns) - 1)]
-    return "".join(
-        "  ".join([*(f"{cell:{width}}" for cell, width in zip(line, widths, strict=False)), line[-1]]) + "\n"
-        for line in (columns, tuple("-" * len(name) for name in columns), *rows)
-    )

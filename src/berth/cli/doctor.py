@@ -6,86 +6,118 @@ import asyncio
 import sys
 from typing import Any, Final
 
-from berth.cli.command import CommandError, add_region, describe, format_table, region_client
+from berth.cli.command import CommandError, describe
+from berth.cli.output import Column, Screen, TableView, count, show_patience
+from berth.cli.question import add_json
+from berth.cli.region import add_region, connect
 from berth.client import Client, ClientError
 
 _PATH: Final = "/berth/v1/doctor"
-_COLUMNS: Final = ("kind", "subject", "holds", "should hold", "what", "repair")
-_RESULT_COLUMNS: Final = ("outcome", "finding", "detail")
+_COLUMNS: Final = (
+    "kind",
+    Column("subject", shrinks=True),
+    Column("holds", shrinks=True),
+    Column("should hold", shrinks=True),
+    Column("what", shrinks=True),
+    Column("repair", shrinks=True),
+)
+_RESULT_COLUMNS: Final = ("outcome", Column("finding", shrinks=True), Column("detail", shrinks=True))
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    describe(
-        command,
-        "It authenticates with the token in BERTH_TOKEN. The status is 0 if nothing is wrong, and 1 if\n"
-        "something is.",
-    )
-    add_region(command)
+    describe(command, "The status is 0 if nothing is wrong, and 1 if something is.")
     command.add_argument(
         "--repair", action="store_true", help="repair what is safe to repair; first show what that is"
     )
     command.add_argument("--yes", action="store_true", help="repair without asking")
+    add_json(command)
+    add_region(command)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    client = region_client(arguments, "admin")
-    return asyncio.run(check(client, repair=arguments.repair, yes=arguments.yes))
+    if arguments.json and arguments.repair and not arguments.yes:
+        raise CommandError("--json asks no questions: to repair give --yes too")
+    client = connect(arguments)
+    return asyncio.run(check(client, repair=arguments.repair, yes=arguments.yes, as_json=arguments.json))
 
 
-async def check(client: Client, *, repair: bool, yes: bool, grace_s: int | None = None) -> int:
+async def check(
+    client: Client, *, repair: bool, yes: bool, grace_s: int | None = None, as_json: bool = False
+) -> int:
     """The exit status: 0 when nothing is wrong, or everything was repaired; 1 when something is."""
+    visit = _Visit(client, Screen(), grace_s, as_json=as_json)
     try:
-        return await _check(client, repair=repair, yes=yes, grace_s=grace_s)
+        return await visit.run(repair=repair, yes=yes)
     except ClientError as error:
         raise CommandError(str(error)) from error
     finally:
         await client.close()
 
 
-async def _check(client: Client, *, repair: bool, yes: bool, grace_s: int | None) -> int:
-    answer = await client.fetch("GET", _PATH)
-    findings: list[dict[str, Any]] = answer["findings"]
-    if not findings:
-        print("nothing is wrong")
-        return 0
-    sys.stdout.write(format_table(_COLUMNS, [_format_row(finding) for finding in findings]))
-    more = " (there are more: repair these first)" if answer["truncated"] else ""
-    print(f"\n{_format_count(len(findings), 'finding')}{more}")
-    if not repair:
-        return 1
-    asked: dict[str, object] = {"findings": [finding["id"] for finding in findings]}
-    if grace_s is not None:
-        asked["grace_s"] = grace_s
-    return await _repair(client, asked, yes=yes)
+class _Visit:
+    """One examination, and the repairs that follow from it."""
+
+    def __init__(self, client: Client, screen: Screen, grace_s: int | None, *, as_json: bool) -> None:
+        self._client = client
+        self._screen = screen
+        self._grace_s = grace_s
+        self._as_json = as_json
+
+    async def run(self, *, repair: bool, yes: bool) -> int:
+        with show_patience(f"asking {self._client.endpoint}"):
+            found = await self._client.fetch("GET", _PATH)
+        findings: list[dict[str, Any]] = found["findings"]
+        if not findings:
+            self._print("nothing is wrong")
+            return self._end(found, 0)
+        self._print(TableView(_COLUMNS, [_format_row(finding) for finding in findings]))
+        more = " (there are more: repair these first)" if found["truncated"] else ""
+        self._print(f"\n{count(len(findings), 'finding')}{more}")
+        if not repair:
+            return self._end(found, 1)
+        ids = [finding["id"] for finding in findings]
+        tried = await self._repair(ids, dry_run=True)
+        self._print("\ndry run: nothing has been changed", _make_results(tried))
+        safe = [one["id"] for one in tried if one["outcome"] == "would repair"]
+        if not safe:
+            self._print("\nnothing can be repaired safely")
+            return self._end(found, 1)
+        if not yes and not _confirm(len(safe)):
+            self._print("nothing has been changed")
+            return 1
+        done = await self._repair(safe, dry_run=False)
+        self._print("", _make_results(done))
+        left = (await self._client.fetch("GET", _PATH))["findings"]
+        self._print(f"\n{count(len(left), 'finding')} left" if left else "\nnothing is wrong any more")
+        return self._end({**found, "repairs": done, "left": left}, 1 if left else 0)
+
+    async def _repair(self, ids: list[str], *, dry_run: bool) -> list[dict[str, Any]]:
+        asked: dict[str, object] = {"findings": ids, "dry_run": dry_run}
+        if self._grace_s is not None:
+            asked["grace_s"] = self._grace_s
+        with show_patience(f"asking {self._client.endpoint}"):
+            repairs: list[dict[str, Any]] = (await self._client.fetch("POST", f"{_PATH}/repair", asked))[
+                "repairs"
+            ]
+        return repairs
+
+    def _print(self, *shown: str | TableView) -> None:
+        if not self._as_json:
+            self._screen.print(*shown)
+
+    def _end(self, data: dict[str, Any], status: int) -> int:
+        if self._as_json:
+            self._screen.print_json(data)
+        return status
 
 
-async def _repair(client: Client, asked: dict[str, object], *, yes: bool) -> int:
-    tried = (await client.fetch("POST", f"{_PATH}/repair", {**asked, "dry_run": True}))["repairs"]
-    print("\ndry run: nothing has been changed")
-    sys.stdout.write(format_table(_RESULT_COLUMNS, [_format_result(one) for one in tried]))
-    safe = [one["id"] for one in tried if one["outcome"] == "would repair"]
-    if not safe:
-        print("\nnothing can be repaired safely")
-        return 1
-    if not yes and not _confirm(len(safe)):
-        print("nothing has been changed")
-        return 1
-    wanted = {**asked, "findings": safe, "dry_run": False}
-    done = (await client.fetch("POST", f"{_PATH}/repair", wanted))["repairs"]
-    print()
-    sys.stdout.write(format_table(_RESULT_COLUMNS, [_format_result(one) for one in done]))
-    left = (await client.fetch("GET", _PATH))["findings"]
-    print(f"\n{_format_count(len(left), 'finding')} left" if left else "\nnothing is wrong any more")
-    return 1 if left else 0
+def _make_results(repairs: list[dict[str, Any]]) -> TableView:
+    return TableView(_RESULT_COLUMNS, [(one["outcome"], one["id"], one["detail"]) for one in repairs])
 
 
-def _confirm(count: int) -> bool:
-    print(f"\nrepair {_format_count(count, 'finding')}? [y/N] ", end="", flush=True)
+def _confirm(number: int) -> bool:
+    print(f"\nrepair {count(number, 'finding')}? [y/N] ", end="", flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
-
-
-def _format_count(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _format_row(finding: dict[str, Any]) -> tuple[str, ...]:
@@ -97,10 +129,6 @@ def _format_row(finding: dict[str, Any]) -> tuple[str, ...]:
         finding["sentence"],
         finding["repair"] or f"none: {finding['unsafe']}",
     )
-
-
-def _format_result(one: dict[str, Any]) -> tuple[str, ...]:
-    return one["outcome"], one["id"], one["detail"]
 
 
 def _format_held(held: dict[str, dict[str, int]]) -> str:

@@ -7,15 +7,17 @@ of one aggregate.
 import argparse
 import asyncio
 import re
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from berth.agent.fleet import FleetError, SimPool, aggregate_id, read_pools
-from berth.cli.command import CommandError, add_action, add_region, describe, format_table, region_client
+from berth.cli.command import CommandError, add_action
+from berth.cli.output import Column, Screen, TableView
+from berth.cli.question import add_json
+from berth.cli.region import add_region, connect
 from berth.client import Client, ClientError
 from berth.model.placement import AMOUNT_MAX
 
@@ -23,7 +25,14 @@ if TYPE_CHECKING:
     from berth.cli.command import Commands
 
 _PATH: Final = "/berth/v1/pools"
-_COLUMNS: Final = ("id", "name", "resource class", "used", "capacity", "hosts")
+_COLUMNS: Final = (
+    "name",
+    "resource class",
+    Column("used", is_number=True),
+    Column("capacity", is_number=True),
+    Column("hosts", is_number=True),
+    Column("id", shrinks=True),
+)
 _FIELDS: Final = ("total", "reserved", "min_unit", "max_unit", "step_size", "allocation_ratio")
 _RESOURCE: Final = re.compile(
     rf"([A-Z][A-Z0-9_]*)(?::({'|'.join(_FIELDS)}))?=([0-9]{{1,10}}(?:\.[0-9]{{1,6}})?)"
@@ -35,16 +44,21 @@ Resource = tuple[str, str, float]
 
 
 def run(arguments: argparse.Namespace) -> int:
-    return asyncio.run(act(arguments, region_client(arguments, "admin")))
+    return asyncio.run(act(arguments, connect(arguments)))
 
 
 async def act(arguments: argparse.Namespace, client: Client) -> int:
+    screen = Screen()
     try:
-        await _ACTIONS[arguments.action](client, arguments)
+        data, shown = await _ACTIONS[arguments.action](client, arguments)
     except (ClientError, FleetError) as error:
         raise CommandError(str(error)) from error
     finally:
         await client.close()
+    if data is not None and arguments.json:
+        screen.print_json(data)
+    elif data is not None:
+        screen.print(shown)
     return 0
 
 
@@ -62,32 +76,38 @@ async def apply_pools(client: Client, pools: Iterable[SimPool]) -> None:
         await client.fetch("PUT", f"{_PATH}/{pool.id}", {"pool": described})
 
 
-# -- actions ------------------------------------------------------------------------------------
+# -- actions: what --json prints, and what is shown to people -----------------------------------
+
+Shown = tuple[Any, str | TableView]
 
 
-async def _list(client: Client, arguments: argparse.Namespace) -> None:
-    rows = [row async for pool in _walk(client, _PATH, "pools") for row in _format_rows(pool)]
-    sys.stdout.write(format_table(_COLUMNS, rows))
+async def _list(client: Client, arguments: argparse.Namespace) -> Shown:
+    pools = [pool async for pool in client.walk(_PATH, "pools")]
+    return {"pools": pools}, render_pools(pools)
 
 
-async def _show(client: Client, arguments: argparse.Namespace) -> None:
+def render_pools(pools: Iterable[Any]) -> TableView:
+    return TableView(_COLUMNS, [row for pool in pools for row in _format_rows(pool)])
+
+
+async def _show(client: Client, arguments: argparse.Namespace) -> Shown:
     pool = await _find(client, arguments.pool)
-    _print(pool)
-    hosts = [host["name"] async for host in _walk(client, f"{_PATH}/{pool['uuid']}/hosts", "hosts")]
-    print(f"hosts: {', '.join(sorted(hosts)) or 'none'}")
+    hosts = sorted([host["name"] async for host in client.walk(f"{_PATH}/{pool['uuid']}/hosts", "hosts")])
+    return {"pool": pool, "hosts": hosts}, f"{_describe(pool)}\nhosts: {', '.join(hosts) or 'none'}"
 
 
-async def _create(client: Client, arguments: argparse.Namespace) -> None:
+async def _create(client: Client, arguments: argparse.Namespace) -> Shown:
     described = {
         "name": arguments.name,
         "inventories": _amend({}, arguments.resource),
         "traits": arguments.trait or [],
         "aggregates": await _find_aggregates(client, arguments.aggregate or []),
     }
-    _print((await client.fetch("POST", _PATH, {"pool": described}))["pool"])
+    created = await client.fetch("POST", _PATH, {"pool": described})
+    return created, _describe(created["pool"])
 
 
-async def _set(client: Client, arguments: argparse.Namespace) -> None:
+async def _set(client: Client, arguments: argparse.Namespace) -> Shown:
     """What is not given stays. The region refuses it if the pool has changed meanwhile."""
     pool = await _find(client, arguments.pool)
     there = {name: _format_inventory(one) for name, one in pool["inventories"].items()}
@@ -105,23 +125,26 @@ async def _set(client: Client, arguments: argparse.Namespace) -> None:
         "traits": pool["traits"] if arguments.trait is None else arguments.trait,
         "aggregates": aggregates,
     }
-    _print((await client.fetch("PUT", f"{_PATH}/{pool['uuid']}", {"pool": described}))["pool"])
+    changed = await client.fetch("PUT", f"{_PATH}/{pool['uuid']}", {"pool": described})
+    return changed, _describe(changed["pool"])
 
 
-async def _delete(client: Client, arguments: argparse.Namespace) -> None:
+async def _delete(client: Client, arguments: argparse.Namespace) -> Shown:
     pool = await _find(client, arguments.pool)
     await client.fetch("DELETE", f"{_PATH}/{pool['uuid']}")
+    return None, ""
 
 
-async def _apply(client: Client, arguments: argparse.Namespace) -> None:
+async def _apply(client: Client, arguments: argparse.Namespace) -> Shown:
     pools = read_pools(arguments.fleet)
     if not pools:
         raise CommandError(f"{arguments.fleet}: there is no [[pool]] entry in it")
     await apply_pools(client, pools)
-    print("\n".join(f"{pool.id}  {pool.name}" for pool in pools))
+    applied = [{"uuid": pool.id, "name": pool.name} for pool in pools]
+    return {"pools": applied}, "\n".join(f"{pool.id}  {pool.name}" for pool in pools)
 
 
-_ACTIONS: Final[dict[str, Callable[[Client, argparse.Namespace], Awaitable[None]]]] = {
+_ACTIONS: Final[dict[str, Callable[[Client, argparse.Namespace], Awaitable[Shown]]]] = {
     "list": _list,
     "show": _show,
     "create": _create,
@@ -134,17 +157,8 @@ _ACTIONS: Final[dict[str, Callable[[Client, argparse.Namespace], Awaitable[None]
 # -- what they have in common -------------------------------------------------------------------
 
 
-async def _walk(client: Client, path: str | None, key: str) -> AsyncIterator[Any]:
-    """The entries of a list, page by page."""
-    while path is not None:
-        page = await client.fetch("GET", path)
-        for entry in page[key]:
-            yield entry
-        path = page["next"]
-
-
 async def _find(client: Client, named: str) -> Any:
-    async for pool in _walk(client, _PATH, "pools"):
+    async for pool in client.walk(_PATH, "pools"):
         if named.lower() == pool["uuid"] or named == pool["name"]:
             return pool
     raise CommandError(f"there is no pool {named}")
@@ -155,7 +169,7 @@ async def _find_aggregates(client: Client, named: list[str]) -> list[str]:
     if all(_UUID.fullmatch(one) for one in named):
         return named
     ids: dict[str, list[str]] = {}
-    async for aggregate in _walk(client, "/berth/v1/aggregates", "aggregates"):
+    async for aggregate in client.walk("/berth/v1/aggregates", "aggregates"):
         ids.setdefault(aggregate["name"], []).append(aggregate["uuid"])
     return [one if _UUID.fullmatch(one) else _choose(one, ids.get(one, [])) for one in named]
 
@@ -185,26 +199,26 @@ def _format_inventory(inventory: dict[str, float]) -> dict[str, float]:
 
 def _format_rows(pool: Any) -> Iterable[tuple[str, ...]]:
     for name, one in pool["inventories"].items():
-        yield (pool["uuid"], pool["name"], name, str(one["used"]), str(one["capacity"]), str(pool["hosts"]))
+        yield (pool["name"], name, str(one["used"]), str(one["capacity"]), str(pool["hosts"]), pool["uuid"])
 
 
-def _print(pool: Any) -> None:
-    print(f"{pool['uuid']}  {pool['name']}")
+def _describe(pool: Any) -> str:
+    lines = [f"{pool['uuid']}  {pool['name']}"]
     for name, one in pool["inventories"].items():
-        print(f"{name}: {one['used']} of {one['capacity']} used, {one['free']} free")
+        lines.append(f"{name}: {one['used']} of {one['capacity']} used, {one['free']} free")
     if pool["traits"]:
-        print(f"traits: {', '.join(pool['traits'])}")
+        lines.append(f"traits: {', '.join(pool['traits'])}")
     aggregates = [one["uuid"] + (f" ({one['name']})" if one["name"] else "") for one in pool["aggregates"]]
-    print(f"aggregates: {', '.join(aggregates) or 'none'}; {pool['hosts']} hosts can use it")
+    lines.append(f"aggregates: {', '.join(aggregates) or 'none'}; {pool['hosts']} hosts can use it")
+    return "\n".join(lines)
 
 
 # -- arguments ----------------------------------------------------------------------------------
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    describe(command, "It authenticates with the token in BERTH_TOKEN.")
     actions = command.add_subparsers(dest="action", metavar="ACTION", required=True)
-    add_region(add_action(actions, "list", "list pools, with what is used of them"))
+    _add_asking(add_action(actions, "list", "list pools, with what is used of them"))
     _add_named(actions, "show", "show a pool and the hosts that can use it")
     _add_create(actions)
     _add_set(actions)
@@ -212,10 +226,15 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     _add_apply(actions)
 
 
+def _add_asking(action: argparse.ArgumentParser) -> None:
+    add_json(action)
+    add_region(action)
+
+
 def _add_named(actions: "Commands", name: str, summary: str) -> argparse.ArgumentParser:
     action = add_action(actions, name, summary)
     action.add_argument("pool", metavar="POOL", help="name or uuid of the pool")
-    add_region(action)
+    _add_asking(action)
     return action
 
 
@@ -228,7 +247,7 @@ def _add_create(actions: "Commands") -> None:
     )
     create.add_argument("name", metavar="NAME", help="name of the pool")
     _add_parts(create, is_required=True)
-    add_region(create)
+    _add_asking(create)
 
 
 def _add_set(actions: "Commands") -> None:
@@ -275,7 +294,7 @@ def _add_apply(actions: "Commands") -> None:
     apply.add_argument(
         "--fleet", metavar="FILE", type=Path, required=True, help="TOML file with [[pool]] entries"
     )
-    add_region(apply)
+    _add_asking(apply)
 
 
 def _read_resource(text: str) -> Resource:

@@ -1,13 +1,20 @@
 """An HTTP client for Berth's own APIs. Knows the wire, nothing of the server's inside."""
 
-from berth.client.client import (
-    Answer,
-    Client,
-    ClientError,
-    Token,
-    Unreachable,
-    connect_directly,
-    keystone_token,
-)
+from berth.client.client import Answer, Client, ClientError, Unreachable, connect_directly
+from berth.client.clouds import CloudDescription, CloudError, read_cloud, read_variables
+from berth.client.keystone import CloudLogin, Token, keystone_token
 
-__all__ = ["Answer", "Client", "ClientError", "Token", "Unreachable", "connect_directly", "keystone_token"]
+__all__ = [
+    "Answer",
+    "Client",
+    "ClientError",
+    "CloudDescription",
+    "CloudError",
+    "CloudLogin",
+    "Token",
+    "Unreachable",
+    "connect_directly",
+    "keystone_token",
+    "read_cloud",
+    "read_variables",
+]

@@ -1,8 +1,9 @@
 """The HTTP client for Berth's own APIs: JSON over HTTP/1.1, with or without TLS, from an event loop.
 
 Every request has a deadline for all of it, and every answer a size. Connections are kept and used again; a
-GET that meets one which the server has closed meanwhile is sent once more, on a new connection. Nothing else
-is sent twice: whether the server has done it is not known.
+GET that meets one which the server has closed meanwhile is sent once more, on a new connection. A caller that
+gives ``retries`` has reads repeated that found the server unreachable or unavailable. Nothing else is sent
+twice: whether the server has done it is not known.
 
 Proxies and certificates are what the caller says, never what the environment says: a conductor's way to
 Placement is in its configuration alone.
@@ -20,22 +21,23 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
-_KEYSTONE_TIMEOUT_S: Final = 10
-
+from berth.client.keystone import Token
 
 _ANSWER_BYTES_MAX: Final = 64 << 20
+_EVENT_BYTES_MAX: Final = 64 << 20
 _CONNECTIONS_KEPT_MAX: Final = 16
 _TIMEOUT_S: Final = 30.0
 _UNAUTHORIZED: Final = 401
+_UNAVAILABLE: Final = (502, 503, 504)
+_PAUSE_FIRST_S: Final = 0.25
+_PAUSE_MAX_S: Final = 5.0
+_SILENCE_MAX_S: Final = 90.0
 _TOKEN_HEADER: Final = "x-auth-token"
 _WITH_LENGTH: Final = ("POST", "PUT", "PATCH")
 """Methods whose requests tell their length, also if they have no body."""
 
 _PATH: Final = re.compile(r"/[!-~]*")
 _HEADER: Final = re.compile(r"[ -~]*")
-
-Token = Callable[[], str]
-"""Gives a token, or an exception that says why not. It may take a while: it is called in a thread."""
 
 
 class ClientError(Exception):
@@ -48,6 +50,15 @@ class ClientError(Exception):
 
 class Unreachable(ClientError):
     """There was no answer. Whether the server did what it was asked to is not known."""
+
+    is_transient = True
+    """Whether it may be there in a moment."""
+
+
+class NoToken(Unreachable):
+    """There is no token to show to the server."""
+
+    is_transient = False
 
 
 class Answer(NamedTuple):
@@ -72,9 +83,10 @@ class Client:
     """Talks to one server.
 
     ``token`` is asked for a token before the first request, and again when the server refuses the last one.
-    ``ca_file`` has the certificates that a server's is checked with, in place of the system's.
-    ``transport`` is another way to the server than a network: an ASGI application in this process. An answer
-    of more than ``answer_bytes_max`` is none.
+    ``ca_file`` has the certificates that a server's is checked with, in place of the system's; without
+    ``verify`` it is not checked. ``certificate`` and its ``key`` are shown to servers that want one.
+    ``retries`` is how often a read is repeated. ``transport`` is another way to the server than a network: an
+    ASGI application in this process. An answer of more than ``answer_bytes_max`` is none.
     """
 
     def __init__(
@@ -84,6 +96,10 @@ class Client:
         *,
         token: Token | None = None,
         ca_file: Path | None = None,
+        verify: bool = True,
+        certificate: Path | None = None,
+        key: Path | None = None,
+        retries: int = 0,
         transport: httpx.AsyncBaseTransport | None = None,
         answer_bytes_max: int = _ANSWER_BYTES_MAX,
     ) -> None:
@@ -97,12 +113,13 @@ class Client:
         # The transport alone: what httpx.AsyncClient adds (redirects, cookies, authentication) is not wanted
         # here, and would double the cost of a request.
         self._transport = transport or httpx.AsyncHTTPTransport(
-            verify=_trust(ca_file),
+            verify=_trust(ca_file, verify, certificate, key),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=_CONNECTIONS_KEPT_MAX),
             trust_env=False,
         )
         self._prefix = endpoint.rstrip("/")
         self._answer_bytes_max = answer_bytes_max
+        self._retries = retries
         # Kept as they are sent, and requests are made of them: what httpx.Request does with a mapping and a
         # body takes four times as long.
         self._headers = httpx.Headers()
@@ -126,10 +143,36 @@ class Client:
             raise ValueError(f"the header {name} cannot be sent: it may have printable ASCII alone")
         self._headers[name.lower()] = value
 
-    async def ask(self, method: str, path: str, body: object = None, timeout_s: float = _TIMEOUT_S) -> Answer:
-        """The server's answer, whatever its status; Unreachable without one."""
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        timeout_s: float = _TIMEOUT_S,
+        *,
+        is_read: bool | None = None,
+    ) -> Answer:
+        """The server's answer, whatever its status; Unreachable without one. ``is_read``: whether the request
+        changes nothing; if left out, a GET does not."""
         if _PATH.fullmatch(path) is None:
             raise ValueError(f"the path {path!r} cannot be asked for")
+        retries = self._retries if is_read or (is_read is None and method == "GET") else 0
+        pause_s = _PAUSE_FIRST_S
+        for _ in range(retries):
+            try:
+                answer = await self._ask_with_token(method, path, body, timeout_s)
+            except Unreachable as error:
+                if not error.is_transient:
+                    raise
+            else:
+                if answer.status not in _UNAVAILABLE:
+                    return answer
+                pause_s = max(pause_s, _read_retry_after(answer))
+            await asyncio.sleep(min(pause_s, _PAUSE_MAX_S))
+            pause_s *= 2
+        return await self._ask_with_token(method, path, body, timeout_s)
+
+    async def _ask_with_token(self, method: str, path: str, body: object, timeout_s: float) -> Answer:
         if self._token is None:
             return await self._ask(method, path, body, timeout_s)
         sent = self._last_token
@@ -141,15 +184,56 @@ class Client:
             answer = await self._ask(method, path, body, timeout_s)
         return answer
 
-    async def fetch(self, method: str, path: str, body: object = None) -> Any:
+    async def fetch(self, method: str, path: str, body: object = None, *, is_read: bool | None = None) -> Any:
         """The body of an answer that says yes; ClientError if it says no."""
-        answer = await self.ask(method, path, body)
+        answer = await self.ask(method, path, body, is_read=is_read)
         if answer.status >= 400:
-            raise ClientError(f"{method} {path}: {answer.status}: {answer.detail}", answer.status)
-        if answer.body is None and answer.status != 204:
+            raise self._refuse(method, path, answer)
+        if answer.body is None and answer.status not in (202, 204):
             reason = f"the answer is not JSON; is {self.endpoint} a Berth region?"
             raise ClientError(f"{method} {path}: {reason}", answer.status)
         return answer.body
+
+    async def walk(self, path: str | None, key: str) -> AsyncIterator[Any]:
+        """The entries of a list of /berth/v1, page by page."""
+        while path is not None:
+            page = await self.fetch("GET", path)
+            for entry in page[key]:
+                yield entry
+            path = page["next"]
+
+    async def follow(self, path: str) -> AsyncIterator[Any]:
+        """What comes on a stream of server-sent events: the data of each event, parsed. It ends when the
+        server ends it; ClientError if the server refuses it, or says why it ends."""
+        if self._token is not None and self._last_token is None:
+            await self._renew_token(None)
+        request = self._make_request("GET", path, None)
+        request.headers["accept"] = "text/event-stream"
+        # The server sends a comment at least every few seconds.
+        request.extensions["timeout"] = {"read": _SILENCE_MAX_S}
+        try:
+            async with asyncio.timeout(_TIMEOUT_S):
+                response = await self._transport.handle_async_request(request)
+            try:
+                if response.status_code != 200:
+                    content = b"".join([piece async for piece in _read_pieces(response)])
+                    answer = Answer(response.status_code, response.headers, _parse(response.headers, content))
+                    raise self._refuse("GET", path, answer)
+                async for event, data in _read_events(_read_pieces(response)):
+                    if event == "error":
+                        raise ClientError(f"GET {path}: {self.endpoint} ended the stream: {data}")
+                    yield data
+            finally:
+                await response.aclose()
+        except TimeoutError:
+            raise Unreachable(f"GET {path}: no answer from {self.endpoint} in {_TIMEOUT_S:g} s") from None
+        except (httpx.HTTPError, OSError) as error:
+            raise Unreachable(f"GET {path}: {self.endpoint} was lost: {_reason(error)}") from error
+
+    def _refuse(self, method: str, path: str, answer: Answer) -> ClientError:
+        return ClientError(
+            f"{method} {path}: {self.endpoint} answered {answer.status}: {answer.detail}", answer.status
+        )
 
     async def close(self) -> None:
         await self._transport.aclose()
@@ -209,7 +293,7 @@ class Client:
                 token = await asyncio.to_thread(self._token)
                 self.set_header(_TOKEN_HEADER, token)
             except Exception as error:
-                raise Unreachable(f"no token for {self.endpoint}: {error}") from error
+                raise NoToken(f"no token for {self.endpoint}: {error}") from error
             self._last_token = token
 
 
@@ -232,9 +316,39 @@ def _url(text: str) -> httpx.URL:
 
 
 @functools.lru_cache(maxsize=8)
-def _trust(ca_file: Path | None) -> ssl.SSLContext:
+def _trust(ca_file: Path | None, verify: bool, certificate: Path | None, key: Path | None) -> ssl.SSLContext:
     """Made once: a process may have a client for each of thousands of hosts."""
-    return ssl.create_default_context(cafile=ca_file)
+    context = ssl.create_default_context(cafile=ca_file)
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if certificate is not None:
+        context.load_cert_chain(certificate, key)
+    return context
+
+
+def _read_retry_after(answer: Answer) -> float:
+    text = answer.headers.get("retry-after", "")
+    return float(text) if text.isascii() and text.isdigit() else 0.0
+
+
+async def _read_events(pieces: AsyncIterator[bytes]) -> AsyncIterator[tuple[str, Any]]:
+    """The kind and the data of each event of a stream; comments are left out."""
+    event, data, rest = "message", list[bytes](), b""
+    async for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        if len(rest) > _EVENT_BYTES_MAX or sum(map(len, data)) > _EVENT_BYTES_MAX:
+            raise httpx.TransportError(f"an event has more than {_EVENT_BYTES_MAX} bytes")
+        for line in lines:
+            name, _, value = line.rstrip(b"\r").partition(b":")
+            value = value.removeprefix(b" ")
+            if name == b"event":
+                event = value.decode()
+            elif name == b"data":
+                data.append(value)
+            elif not line.strip() and data:
+                yield event, msgspec.json.decode(b"\n".join(data))
+                event, data = "message", []
 
 
 def _reason(error: Exception) -> str:
@@ -256,43 +370,3 @@ def _first_error(body: Any) -> dict[str, Any]:
         case {"errors": [dict() as first, *_]}:
             return first
     return {}
-
-
-def keystone_token(
-    auth_url: str,
-    username: str,
-    password: str,
-    project: str,
-    user_domain: str = "Default",
-    project_domain: str = "Default",
-    *,
-    verify: bool | str = True,
-) -> Token:
-    """Tokens of a user of Keystone's, each a new one. ``verify``: False, or a CA file in place of the
-    system's."""
-    # Here, because it takes as long to import as all the rest, and only a cell beside a Keystone needs it.
-    from keystoneauth1.exceptions import ClientException
-    from keystoneauth1.identity import v3
-    from keystoneauth1.session import Session
-
-    user = v3.Password(
-        auth_url=auth_url,
-        username=username,
-        password=password,
-        project_name=project,
-        user_domain_name=user_domain,
-        project_domain_name=project_domain,
-    )
-    session = Session(auth=user, timeout=_KEYSTONE_TIMEOUT_S, verify=verify)
-
-    def fetch_token() -> str:
-        user.invalidate()
-        try:
-            issued = session.get_token()
-        except ClientException as error:
-            raise RuntimeError(f"Keystone at {auth_url} issued no token: {error}") from error
-        if issued is None:
-            raise RuntimeError(f"Keystone at {auth_url} issued no token")
-        return str(issued)
-
-    return fetch_token

@@ -278,9 +278,12 @@ def test_list_shows_clusters_as_a_table(region: RegionStub, capsys: pytest.Captu
     region.add(2, "other", anti_affinity=[])
     assert cluster(region, "list") == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert rows[0] == ["id", "name", "state", "ready", "ratio"]
-    assert rows[2] == [ID.format(1), "db", "active", "3/3", "2", "per", "host"]
-    assert rows[3][-1] == "-"
+    assert rows[0] == ["NAME", "STATE", "READY", "RATIO", "ID"]
+    assert rows[1] == ["db", "active", "3/3", "2", "per", "host", ID.format(1)]
+    assert rows[2][-2] == "-"
+    assert cluster(region, "list", "--json") == 0
+    clusters = json.loads(capsys.readouterr().out)["clusters"]
+    assert [one["uuid"] for one in clusters] == [ID.format(1), ID.format(2)]
 
 
 @pytest.mark.parametrize("named", ["db", ID.format(1)])
@@ -404,9 +407,7 @@ def test_a_command_without_a_token_is_refused(
 ) -> None:
     monkeypatch.delenv("BERTH_TOKEN")
     assert cluster(region, "list") == 2
-    whose = "that the region knows, of a user with the role member"
-    said = f"berth: BERTH_TOKEN or --token-file must hold a token {whose}\n"
-    assert capsys.readouterr().err == said
+    assert f"no user is named for {region.url}. Give one of: --os-cloud" in capsys.readouterr().err
 
 
 # -- templates ----------------------------------------------------------------------------------

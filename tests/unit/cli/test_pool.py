@@ -1,5 +1,6 @@
 """``berth pool``, against the region's API."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -62,8 +63,10 @@ async def test_a_pool_from_its_creation_to_its_end(
     await berth_pool(world, "set", "nas", "--name", "san", "--without", "IPV4_ADDRESS")
     assert "IPV4_ADDRESS" not in capsys.readouterr().out
     await berth_pool(world, "list")
-    [row] = capsys.readouterr().out.splitlines()[2:]
-    assert row.split()[1:] == ["san", "DISK_GB", "0", "190", "2"]
+    [row] = capsys.readouterr().out.splitlines()[1:]
+    assert row.split()[:-1] == ["san", "DISK_GB", "0", "190", "2"]
+    await berth_pool(world, "show", "san", "--json")
+    assert json.loads(capsys.readouterr().out)["hosts"] == ["host-1", "host-2"]
     await berth_pool(world, "show", "san")
     assert "hosts: host-1, host-2" in capsys.readouterr().out
 

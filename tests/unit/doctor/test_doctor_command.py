@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from berth.cli.command import CommandError, format_table
+from berth.cli import main
+from berth.cli.command import CommandError
 from berth.cli.doctor import check
 from berth.client import Client
 
@@ -108,15 +109,29 @@ async def test_no_findings_is_said_and_exits_with_0(
 async def test_findings_are_a_table(server: DoctorServer, capsys: pytest.CaptureFixture[str]) -> None:
     server.findings = [finding(1, "release what it holds"), finding(22, None)]
     assert await ask_doctor(server.endpoint, "admin", repair=False, yes=False) == 1
-    heading, rule, first, second, empty, count = capsys.readouterr().out.splitlines()
-    assert heading.split() == ["kind", "subject", "holds", "should", "hold", "what", "repair"]
-    assert set(rule) == {"-", " "}
+    heading, first, second, empty, count = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["KIND", "SUBJECT", "HOLDS", "SHOULD", "HOLD", "WHAT", "REPAIR"]
     assert first.startswith("orphan consumer  1 ")
     assert "5a8f6d1e: 2 VCPU, 512 MEMORY_MB  nothing" in first
     assert second.endswith("none: it is too young")
-    assert first.index("5a8f6d1e") == second.index("5a8f6d1e") == heading.index("holds")
+    assert first.index("5a8f6d1e") == second.index("5a8f6d1e") == heading.index("HOLDS")
     assert (empty, count) == ("", "2 findings")
     assert server.asked == []
+
+
+async def test_findings_and_repairs_as_json(server: DoctorServer, capsys: pytest.CaptureFixture[str]) -> None:
+    server.findings = [finding(1, "release what it holds"), finding(2, None)]
+    assert await ask_doctor(server.endpoint, "admin", repair=False, yes=False, as_json=True) == 1
+    assert json.loads(capsys.readouterr().out) == {"findings": server.findings, "truncated": False}
+    assert await ask_doctor(server.endpoint, "admin", repair=True, yes=True, as_json=True) == 1
+    said = json.loads(capsys.readouterr().out)
+    assert [one["outcome"] for one in said["repairs"]] == ["repaired"]
+    assert said["left"] == [finding(2, None)]
+
+
+def test_json_asks_no_questions(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--repair", "--json"]) == 2
+    assert capsys.readouterr().err == "berth: --json asks no questions: to repair give --yes too\n"
 
 
 async def test_a_repair_is_shown_first_and_then_asked_about(
@@ -153,9 +168,3 @@ async def test_a_region_that_refuses_the_token_or_cannot_be_reached(server: Doct
         await ask_doctor(server.endpoint, "nobody", repair=False, yes=False)
     with pytest.raises(CommandError, match=r"no answer from https://127\.0\.0\.1:1: All connection"):
         await ask_doctor("https://127.0.0.1:1", "admin", repair=False, yes=False)
-
-
-def test_a_table_is_aligned() -> None:
-    assert format_table(("a", "long name", "rest"), [("wide cell", "b", "c")]) == (
-        "a          long name  rest\n-          ---------  ----\nwide cell  b          c\n"
-    )

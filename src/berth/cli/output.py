@@ -1,0 +1,149 @@
+"""What commands print: tables and JSON, and a sign of life while something takes longer than a second.
+
+A table is cut to the width of a terminal; the columns that ``shrink`` give way first. Where standard output
+is no terminal nothing is cut, and nothing is coloured. NO_COLOR switches colours off. Names and texts of
+others cannot control the terminal: only printable characters of them are shown.
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+from typing import IO, Final, NamedTuple
+
+import msgspec
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.status import Status
+from rich.text import Text
+
+_ENDLESS: Final = 100_000
+_GAP: Final = 2
+_SHRUNK: Final = 8
+_PATIENCE_S: Final = 1.0
+
+_STYLES: Final = {
+    "green": ("up", "enabled", "active", "done", "ok", "reachable"),
+    "red": ("down", "error", "failed", "overdue", "unreachable", "lost"),
+    "yellow": ("disabled", "building", "build", "running", "degraded", "complaining", "draining"),
+}
+_STYLE_OF: Final = {word: style for style, words in _STYLES.items() for word in words}
+
+Cell = str | Text
+
+
+class Column(NamedTuple):
+    """``shrinks``: it is cut first where there is too little room."""
+
+    name: str
+    is_number: bool = False
+    shrinks: bool = False
+
+
+class TableView:
+    """Rows below their headings, as wide as they need to be, or as the terminal is."""
+
+    def __init__(self, columns: Sequence[Column | str], rows: Sequence[Sequence[Cell]]) -> None:
+        self._columns = [Column(one) if isinstance(one, str) else one for one in columns]
+        self._rows = [[_make_text(cell) for cell in row] for row in rows]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        widths = self._fit(options.max_width)
+        heading = [Text(one.name.upper(), style="bold") for one in self._columns]
+        for row in (heading, *self._rows):
+            yield self._join(row, widths)
+
+    def _join(self, row: Sequence[Text], widths: Sequence[int]) -> Text:
+        line = Text(no_wrap=True, overflow="ignore")
+        last = len(row) - 1
+        for number, (cell, column, width) in enumerate(zip(row, self._columns, widths, strict=True)):
+            cell = cell.copy()
+            cell.truncate(width, overflow="ellipsis")
+            room = width - cell.cell_len
+            if column.is_number:
+                cell.pad_left(room)
+            elif number < last:
+                cell.pad_right(room)
+            line.append_text(cell)
+            if number < last:
+                line.append(" " * _GAP)
+        line.rstrip()
+        return line
+
+    def _fit(self, room: int) -> list[int]:
+        """The width of each column: columns that shrink give way first, then the widest."""
+        needed = [len(one.name) for one in self._columns]
+        for row in self._rows:
+            needed = [max(width, cell.cell_len) for width, cell in zip(needed, row, strict=True)]
+        excess = sum(needed) + _GAP * (len(needed) - 1) - room
+        shrinking = [number for number, one in enumerate(self._columns) if one.shrinks]
+        for chosen in (shrinking, range(len(needed))):
+            while excess > 0:
+                widest = max(chosen, key=needed.__getitem__, default=None)
+                if widest is None or needed[widest] <= _SHRUNK:
+                    break
+                needed[widest] -= 1
+                excess -= 1
+        return needed
+
+
+class Screen:
+    """Standard output, and a terminal if it is one."""
+
+    def __init__(self, stream: IO[str] | None = None, *, width: int | None = None) -> None:
+        console = Console(file=stream, highlight=False, markup=False, emoji=False, width=width)
+        if not console.is_terminal and width is None:
+            console = Console(file=stream, highlight=False, markup=False, emoji=False, width=_ENDLESS)
+        self.console = console
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.console.is_terminal
+
+    def print(self, *shown: RenderableType) -> None:
+        for one in shown:
+            if isinstance(one, str):
+                one = Text("\n".join(map(clean, one.split("\n"))))
+            self.console.print(one)
+
+    def print_json(self, value: object, *, in_one_line: bool = False) -> None:
+        content = msgspec.json.encode(value)
+        text = content if in_one_line else msgspec.json.format(content)
+        self.console.file.write(text.decode() + "\n")
+        self.console.file.flush()
+
+
+def mark(word: str, style: str | None = None) -> Text:
+    """A state in its colour. The word says the same."""
+    return Text(clean(word), style=style or _STYLE_OF.get(word.lower(), ""))
+
+
+@contextlib.contextmanager
+def show_patience(words: str) -> Iterator[None]:
+    """Show on a terminal that something is going on, once it has taken a second."""
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        yield
+        return
+    status = Status(words, console=console, spinner="line")
+    timer = threading.Timer(_PATIENCE_S, status.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        status.stop()
+
+
+def count(number: int, noun: str) -> str:
+    """A number of things: 1 host, 2 hosts."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _make_text(cell: Cell) -> Text:
+    return cell if isinstance(cell, Text) else Text(clean(cell))
+
+
+def clean(text: str) -> str:
+    """A text in one line, without what a terminal would act on."""
+    return text if text.isprintable() else "".join(one if one.isprintable() else " " for one in text)

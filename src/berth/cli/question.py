@@ -1,0 +1,127 @@
+"""Questions to a region: what is fetched, how it is shown to people, and whether all is well.
+
+    fetch(client, arguments) -> data     what --json prints, as it is
+    render(data, arguments)  -> shown    for people
+    judge(data)              -> 0 or 1   the exit status: 1 if something is not well
+
+With --watch the question is repeated until it is interrupted. A region that is away meanwhile is waited for:
+the last answer stays on the terminal, and a line says since when it is old.
+"""
+
+import argparse
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from berth.cli.command import CommandError, seconds
+from berth.cli.output import Screen, show_patience
+from berth.cli.region import add_region, connect
+from berth.client import Client, ClientError
+from berth.runtime.clock import Clock, SystemClock
+
+_INTERVAL_S: Final = 2.0
+_AWAY: Final = (None, 502, 503, 504)
+
+
+def all_is_well(data: Any) -> int:
+    return 0
+
+
+class Question(NamedTuple):
+    fetch: Callable[[Client, argparse.Namespace], Awaitable[Any]]
+    render: Callable[[Any, argparse.Namespace], RenderableType]
+    judge: Callable[[Any], int] = all_is_well
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        with show_patience("logging in"):
+            client = connect(arguments)
+        return asyncio.run(self.answer(arguments, client))
+
+    async def answer(
+        self, arguments: argparse.Namespace, client: Client, screen: Screen | None = None
+    ) -> int:
+        """Ask, and show the answer; the exit status."""
+        screen = screen or Screen()
+        try:
+            if getattr(arguments, "watch", False):
+                await _Watch(self, arguments, client, screen).run()
+            with show_patience(f"asking {client.endpoint}"):
+                data = await self.fetch(client, arguments)
+        except ClientError as error:
+            raise CommandError(str(error)) from error
+        finally:
+            await client.close()
+        if arguments.json:
+            screen.print_json(data)
+        else:
+            screen.print(self.render(data, arguments))
+        return self.judge(data)
+
+
+def add_question(command: argparse.ArgumentParser, *, can_watch: bool = True) -> None:
+    """The options of every question."""
+    add_json(command)
+    if can_watch:
+        command.add_argument("--watch", action="store_true", help="ask again and again until interrupted")
+        command.add_argument(
+            "--interval",
+            metavar="S",
+            type=seconds(0.2, 3600),
+            default=_INTERVAL_S,
+            help=f"with --watch: how often [0.2 to 3600 seconds, default {_INTERVAL_S:g}]",
+        )
+    add_region(command)
+
+
+def add_json(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--json", action="store_true", help="print JSON, whose shape does not change")
+
+
+class _Watch:
+    def __init__(
+        self,
+        question: Question,
+        arguments: argparse.Namespace,
+        client: Client,
+        screen: Screen,
+        clock: Clock | None = None,
+    ) -> None:
+        self._question = question
+        self._arguments = arguments
+        self._client = client
+        self._screen = screen
+        self._clock = clock or SystemClock()
+
+    async def run(self) -> None:
+        """Ask until interrupted."""
+        if not self._screen.is_terminal or self._arguments.json:
+            while True:
+                await self._print_once()
+                await asyncio.sleep(self._arguments.interval)
+        with Live(console=self._screen.console, auto_refresh=False, vertical_overflow="crop") as live:
+            shown: RenderableType = Text(f"asking {self._client.endpoint} ...")
+            while True:
+                try:
+                    data = await self._question.fetch(self._client, self._arguments)
+                    shown = self._question.render(data, self._arguments)
+                    live.update(shown, refresh=True)
+                except ClientError as error:
+                    _raise_unless_away(error)
+                    live.update(Group(shown, Text(f"\nlost, retrying: {error}", style="red")), refresh=True)
+                await asyncio.sleep(self._arguments.interval)
+
+    async def _print_once(self) -> None:
+        data = await self._question.fetch(self._client, self._arguments)
+        if self._arguments.json:
+            self._screen.print_json(data, in_one_line=True)
+        else:
+            self._screen.print(self._question.render(data, self._arguments), "")
+
+
+def _raise_unless_away(error: ClientError) -> None:
+    if error.status not in _AWAY:
+        raise error

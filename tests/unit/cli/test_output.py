@@ -1,0 +1,81 @@
+"""What commands print: tables that fit, colours where they belong, and nothing that controls a terminal."""
+
+import io
+import json
+
+import pytest
+from rich.text import Text
+
+from berth.cli.output import Column, Screen, TableView, mark
+
+pytestmark = pytest.mark.fast
+
+COLUMNS = ("name", Column("used", is_number=True), Column("id", shrinks=True), Column("note", shrinks=True))
+ROWS = [
+    ("host-1", "7", "00000000-0000-0000-0000-000000000001", "short"),
+    ("host-22", "1,024", "00000000-0000-0000-0000-000000000022", "a note that is rather long, as notes are"),
+]
+
+
+def shown(width: int | None, *rows: tuple[str | Text, ...]) -> str:
+    stream = io.StringIO()
+    Screen(stream, width=width).print(TableView(COLUMNS, rows or ROWS))
+    return stream.getvalue()
+
+
+def test_a_table_is_not_cut_where_there_is_no_terminal() -> None:
+    assert shown(None) == (
+        "NAME      USED  ID                                    NOTE\n"
+        "host-1       7  00000000-0000-0000-0000-000000000001  short\n"
+        "host-22  1,024  00000000-0000-0000-0000-000000000022  a note that is rather long, as notes are\n"
+    )
+
+
+def test_a_table_is_cut_to_the_terminal_where_it_hurts_least() -> None:
+    assert shown(50) == (
+        "NAME      USED  ID                NOTE\n"
+        "host-1       7  00000000-0000-0…  short\n"
+        "host-22  1,024  00000000-0000-0…  a note that is …\n"
+    )
+    assert all(len(line) <= 30 for line in shown(30).splitlines())
+
+
+def test_wide_characters_take_their_room() -> None:
+    _, row = shown(None, ("日本", "1", "x", "y")).splitlines()
+    assert row == "日本     1  x   y"
+
+
+@pytest.mark.parametrize("text", ["a\x1b[2Jb", "a\nb", "a\x9bb", "a\rb", "a\u202eb"])
+def test_names_cannot_control_the_terminal(text: str) -> None:
+    [_, row] = shown(None, (text, "1", "x", "y")).splitlines()
+    assert row.isprintable()
+    stream = io.StringIO()
+    Screen(stream).print(text.replace("\n", ""), mark(text))
+    assert all(line.isprintable() for line in stream.getvalue().splitlines())
+
+
+def test_colour_is_for_terminals_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.delenv("COLORTERM", raising=False)
+    for stream, is_coloured in ((Terminal(), True), (io.StringIO(), False)):
+        Screen(stream, width=80).print(mark("down"))
+        assert ("\x1b[31m" in stream.getvalue()) is is_coloured
+    monkeypatch.setenv("NO_COLOR", "1")
+    stream = Terminal()
+    Screen(stream, width=80).print(mark("down"))
+    assert "\x1b[31m" not in stream.getvalue()
+
+
+def test_json_is_indented_or_in_one_line() -> None:
+    stream = io.StringIO()
+    Screen(stream).print_json({"a": [1]})
+    assert stream.getvalue() == '{\n  "a": [\n    1\n  ]\n}\n'
+    stream = io.StringIO()
+    Screen(stream).print_json({"a": "x" * 300}, in_one_line=True)
+    assert json.loads(stream.getvalue()) == {"a": "x" * 300}
+    assert stream.getvalue().count("\n") == 1
