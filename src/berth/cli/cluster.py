@@ -19,12 +19,12 @@ from berth.cli.command import (
     DAY_S,
     CommandError,
     add_action,
+    add_json,
     add_seconds,
     whole,
 )
 from berth.cli.heat_template import write
-from berth.cli.output import Cell, Column, Screen, TableView, mark
-from berth.cli.question import add_json
+from berth.cli.output import Cell, Screen, TableColumn, TableView, mark
 from berth.cli.region import add_region, connect
 from berth.client import Client, ClientError
 
@@ -46,14 +46,14 @@ from berth.model.clusters import NODE_GROUPS_MAX, NODES_MAX, RATIO_MAX
 from berth.runtime.clock import Clock, SystemClock
 
 _PATH: Final = "/berth/v1/clusters"
-_COLUMNS: Final = ("name", "state", "ready", "ratio", Column("id", shrinks=True))
+_COLUMNS: Final = ("name", "state", "ready", "ratio", TableColumn("id", shrinks=True))
 _NODE_COLUMNS: Final = (
     "node",
     "status",
     "host",
     "group",
-    Column("server", shrinks=True),
-    Column("note", shrinks=True),
+    TableColumn("server", shrinks=True),
+    TableColumn("note", shrinks=True),
 )
 _WAIT_S: Final = 3600
 _GROUP_KEYS: Final = ("name", "flavor", "image", "count", "process")

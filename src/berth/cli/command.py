@@ -104,6 +104,10 @@ def _format_option(value: str | bool) -> str:
 # -- options that several commands take ---------------------------------------------------------
 
 
+def add_json(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
 def add_ca_file(command: argparse._ActionsContainer) -> None:
     command.add_argument(
         "--ca-file",

@@ -6,22 +6,25 @@ import asyncio
 import sys
 from typing import Any, Final
 
-from berth.cli.command import CommandError, describe
-from berth.cli.output import Column, Screen, TableView, count, show_patience
-from berth.cli.question import add_json
+from berth.cli.command import CommandError, add_json, describe
+from berth.cli.output import Screen, TableColumn, TableView, count, show_patience
 from berth.cli.region import add_region, connect
 from berth.client import Client, ClientError
 
 _PATH: Final = "/berth/v1/doctor"
 _COLUMNS: Final = (
     "kind",
-    Column("subject", shrinks=True),
-    Column("holds", shrinks=True),
-    Column("should hold", shrinks=True),
-    Column("what", shrinks=True),
-    Column("repair", shrinks=True),
+    TableColumn("subject", shrinks=True),
+    TableColumn("holds", shrinks=True),
+    TableColumn("should hold", shrinks=True),
+    TableColumn("what", shrinks=True),
+    TableColumn("repair", shrinks=True),
 )
-_RESULT_COLUMNS: Final = ("outcome", Column("finding", shrinks=True), Column("detail", shrinks=True))
+_RESULT_COLUMNS: Final = (
+    "outcome",
+    TableColumn("finding", shrinks=True),
+    TableColumn("detail", shrinks=True),
+)
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:

@@ -30,7 +30,7 @@ _STYLE_OF: Final = {word: style for style, words in _STYLES.items() for word in 
 Cell = str | Text
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """``shrinks``: it is cut first where there is too little room."""
 
     name: str
@@ -41,8 +41,8 @@ class Column(NamedTuple):
 class TableView:
     """Rows below their headings, as wide as they need to be, or as the terminal is."""
 
-    def __init__(self, columns: Sequence[Column | str], rows: Sequence[Sequence[Cell]]) -> None:
-        self._columns = [Column(one) if isinstance(one, str) else one for one in columns]
+    def __init__(self, columns: Sequence[TableColumn | str], rows: Sequence[Sequence[Cell]]) -> None:
+        self._columns = [TableColumn(one) if isinstance(one, str) else one for one in columns]
         self._rows = [[_make_text(cell) for cell in row] for row in rows]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

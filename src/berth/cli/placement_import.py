@@ -5,7 +5,8 @@ import os
 import sys
 from typing import Final
 
-from berth.cli.command import CommandError, describe, format_value
+from berth.cli.command import CommandError, add_json, describe, format_value
+from berth.cli.output import Screen
 from berth.cli.settings import add_settings, refuse_unusable, resolve_settings
 from berth.engine import start_view
 from berth.importing import (
@@ -16,6 +17,7 @@ from berth.importing import (
     Source,
     append_all,
     convert_source,
+    count_rows,
     differs,
     findings_text,
     refuse_unless_empty,
@@ -25,6 +27,7 @@ from berth.importing import (
 from berth.journal import AddressError, Journal, JournalError, open_journal, parse_address
 from berth.runtime.clock import SystemClock
 from berth.runtime.ids import Ids
+from berth.view import View
 
 SOURCE_VARIABLE: Final = "OS_PLACEMENT_DATABASE__CONNECTION"
 """Where Placement looks for its database, if not in a file. A password shows less there than in a flag."""
@@ -34,7 +37,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     describe(command, "The source is only read.")
     add_settings(command)
     command.usage = (
-        "berth import --from URL [--skip-broken] [--dry-run] [--config FILE] [--SETTING VALUE ...]"
+        "berth import --from URL [--skip-broken] [--dry-run] [--json] [--config FILE] [--SETTING VALUE ...]"
     )
     command.add_argument(
         "--from",
@@ -46,6 +49,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--skip-broken", action="store_true", help="leave out, and list, what cannot be imported"
     )
     command.add_argument("--dry-run", action="store_true", help="read and report, and write nothing")
+    add_json(command)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -61,11 +65,11 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(f"--from: {format_value(url)!r} is refused: {error}") from None
     try:
         if arguments.dry_run:
-            return _dry_run(source)
+            return _dry_run(source, as_json=arguments.json)
         # A database file is locked against other processes meanwhile.
         journal = open_journal(parse_address(resolved.settings.database), shared=False)
         try:
-            return _import(source, journal, skip_broken=arguments.skip_broken)
+            return _import(source, journal, skip_broken=arguments.skip_broken, as_json=arguments.json)
         finally:
             journal.close()
     except (CannotImport, JournalError) as error:
@@ -73,29 +77,50 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
 
 
-def _dry_run(source: Source) -> int:
+def _dry_run(source: Source, *, as_json: bool) -> int:
     findings, clock = ImportFindings(), SystemClock()
     converted = _read(source, findings, ImportProgress(clock, sys.stderr), clock)
-    sys.stdout.write(findings_text(findings, complete=True) + table_text(converted, findings, None))
-    print("nothing was written")
+    if as_json:
+        _print_json(converted, findings, None)
+    else:
+        sys.stdout.write(findings_text(findings, complete=True) + table_text(converted, findings, None))
+        print("nothing was written")
     return 1 if findings.left_out or differs(converted, findings, None) else 0
 
 
-def _import(source: Source, journal: Journal, *, skip_broken: bool) -> int:
+def _import(source: Source, journal: Journal, *, skip_broken: bool, as_json: bool) -> int:
     refuse_unless_empty(journal)
     findings, clock = ImportFindings(), SystemClock()
     progress = ImportProgress(clock, sys.stderr)
     converted = _read(source, findings, progress, clock)
-    sys.stdout.write(findings_text(findings, complete=skip_broken))
+    if not as_json:
+        sys.stdout.write(findings_text(findings, complete=skip_broken))
     if findings.left_out and not skip_broken:
+        if as_json:
+            _print_json(converted, findings, None)
         raise CannotImport("nothing was written. Repair the source, or import the rest with --skip-broken")
     append_all(journal, converted.batches, Ids(), clock, progress)
     view = start_view(journal)
-    sys.stdout.write(table_text(converted, findings, view))
+    if as_json:
+        _print_json(converted, findings, view)
+    else:
+        sys.stdout.write(table_text(converted, findings, view))
     if differs(converted, findings, view):
         raise CannotImport("the two sides differ: do not use the target, and report this as a bug")
-    print(f"the import is complete; the journal ends at index {view.index}")
+    if not as_json:
+        print(f"the import is complete; the journal ends at index {view.index}")
     return 0
+
+
+def _print_json(converted: ConvertedSource, findings: ImportFindings, view: View | None) -> None:
+    Screen().print_json(
+        {
+            "tables": count_rows(converted, findings, view),
+            "left_out": list(findings.left_out.values()),
+            "notes": list(findings.notes.values()),
+            "index": None if view is None else view.index,
+        }
+    )
 
 
 def _read(

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from berth.agent.fleet import FleetError, SimPool, aggregate_id, read_pools
-from berth.cli.command import CommandError, add_action
-from berth.cli.output import Column, Screen, TableView
-from berth.cli.question import add_json
+from berth.cli.command import CommandError, add_action, add_json
+from berth.cli.output import Screen, TableColumn, TableView
 from berth.cli.region import add_region, connect
 from berth.client import Client, ClientError
 from berth.model.placement import AMOUNT_MAX
@@ -28,10 +27,10 @@ _PATH: Final = "/berth/v1/pools"
 _COLUMNS: Final = (
     "name",
     "resource class",
-    Column("used", is_number=True),
-    Column("capacity", is_number=True),
-    Column("hosts", is_number=True),
-    Column("id", shrinks=True),
+    TableColumn("used", is_number=True),
+    TableColumn("capacity", is_number=True),
+    TableColumn("hosts", is_number=True),
+    TableColumn("id", shrinks=True),
 )
 _FIELDS: Final = ("total", "reserved", "min_unit", "max_unit", "step_size", "allocation_ratio")
 _RESOURCE: Final = re.compile(

@@ -17,7 +17,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from berth.cli.command import CommandError, seconds
+from berth.cli.command import CommandError, add_json, seconds
 from berth.cli.output import Screen, show_patience
 from berth.cli.region import add_region, connect
 from berth.client import Client, ClientError
@@ -75,10 +75,6 @@ def add_question(command: argparse.ArgumentParser, *, can_watch: bool = True) ->
             help=f"with --watch: how often [0.2 to 3600 seconds, default {_INTERVAL_S:g}]",
         )
     add_region(command)
-
-
-def add_json(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--json", action="store_true", help="print JSON, whose shape does not change")
 
 
 class _Watch:

@@ -7,11 +7,18 @@ machine can read the command lines of its processes.
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 from typing import Final
 
-from berth.cli.command import CELL_NAME, CELL_NAME_IS, CELLS_MAX, add_options, format_value, read_options
+from berth.cli.command import (
+    CELL_NAME,
+    CELL_NAME_IS,
+    CELLS_MAX,
+    add_json,
+    add_options,
+    format_value,
+    read_options,
+)
 from berth.journal.database import AddressError, parse_address
 from berth.runtime.settings import (
     TABLE,
@@ -97,23 +104,26 @@ def _make_refusal(resolved: Resolved, problem: str) -> SettingsError:
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
+    add_json(command)
     add_settings(command)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """List all settings; refuse them if nothing can be served with them."""
+    # Imported here: those who serve do not need it.
+    from berth.cli.output import Screen, TableColumn, TableView
+
     resolved = resolve_settings(arguments)
-    sys.stdout.write(_format_list(resolved))
-    refuse_unusable(resolved)
-    return 0
-
-
-def _format_list(resolved: Resolved) -> str:
     rows = [
         (setting.name, _show_value(setting, resolved), _format_origin(setting, resolved)) for setting in TABLE
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(2)]
-    return "".join(f"{name:{widths[0]}}  {value:{widths[1]}}  {origin}\n" for name, value, origin in rows)
+    if arguments.json:
+        listed = [dict(zip(("name", "value", "origin"), row, strict=True)) for row in rows]
+        Screen().print_json({"settings": listed})
+    else:
+        Screen().print(TableView(("setting", TableColumn("value", shrinks=True), "origin"), rows))
+    refuse_unusable(resolved)
+    return 0
 
 
 def _show_value(setting: Setting, resolved: Resolved) -> str:

@@ -4,8 +4,9 @@ import argparse
 from pathlib import Path
 
 from berth.agent.process import ControlError, break_host, heal_host
-from berth.cli.command import CommandError, add_action
+from berth.cli.command import CommandError, add_action, add_json
 from berth.cli.folder import Folder
+from berth.cli.output import Screen
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -19,6 +20,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         action.add_argument(
             "--data", metavar="DIR", type=Path, default=Path("data"), help="folder of the 'berth up' [data]"
         )
+        add_json(action)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -27,10 +29,14 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         if arguments.action == "break":
             break_host(folder.agents, host)
-            print(f"{host} is broken. It is reported down after the heartbeat timeout")
+            text = f"{host} is broken. It is reported down after the heartbeat timeout"
         else:
             heal_host(folder.agents, host)
-            print(f"{host} is healed. It is up again when leftovers on it are destroyed")
-        return 0
+            text = f"{host} is healed. It is up again when leftovers on it are destroyed"
     except ControlError as error:
         raise CommandError(str(error)) from error
+    if arguments.json:
+        Screen().print_json({"host": host, "is_broken": arguments.action == "break"})
+    else:
+        print(text)
+    return 0

@@ -13,6 +13,7 @@ nothing of this one. The status is 0 when it was stopped, and 1 when a process c
 
 import argparse
 import asyncio
+import shutil
 import signal
 import sys
 from collections.abc import Coroutine
@@ -45,13 +46,22 @@ from berth.serving import CannotListen, free_address
 _TRY: Final = """
 Berth is at {url}: {hosts} simulated hosts in {cells} cells. From another terminal:
 
-  export OS_CLIENT_CONFIG_FILE={clouds} OS_CLOUD=berth OS_PLACEMENT_API_VERSION=1.39
-  {bin}/openstack hypervisor list
-  {bin}/openstack server create --flavor {flavor} --image {image} --wait first
-  {bin}/openstack server migrate --wait first && {bin}/openstack server migrate confirm first
+  {bin}/berth doctor --data {data}
+{openstack}
+Break a host, and see what happens:
+
   {bin}/berth sim break {host} --data {data}
 
-The README goes on from there. Logs are in {log}. Ctrl-C stops it.
+Logs are in {log}. Ctrl-C stops it.
+"""
+
+_TRY_OPENSTACK: Final = """
+With OpenStack's own client:
+
+  export OS_CLIENT_CONFIG_FILE={clouds} OS_CLOUD=berth OS_PLACEMENT_API_VERSION=1.39
+  {program} hypervisor list
+  {program} server create --flavor {flavor} --image {image} --wait first
+  {program} server migrate --wait first && {program} server migrate confirm first
 """
 
 _PORTS_TRIED: Final = 1000
@@ -131,6 +141,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     add_heartbeat_timeout(command, 5)
     add_worker_hung_seconds(command, "a process")
     add_logging(command, "warning")
+    command.add_argument(
+        "--json", action="store_true", help="print what runs as JSON, in one line, once it is up"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -153,11 +166,14 @@ async def _supervise(plan: UpPlan) -> int:
     try:
         if not await _run_until_stopped(stop, supervisor, _bring_up(plan, supervisor)):
             supervisor.is_up = True
-            _say(_write_help(plan))
+            if plan.arguments.json:
+                print(msgspec.json.encode(_list_parts(plan)).decode(), flush=True)
+            else:
+                _say(_write_help(plan), sys.stdout)
             await _run_until_stopped(stop, supervisor, asyncio.Event().wait())
         return 0
     except (BootstrapError, ProcessFailed, ClientError) as error:
-        _say(f"berth: {error}", sys.stderr)
+        _say(f"berth: {error}")
         return 1
     finally:
         _say("stopping ...")
@@ -205,22 +221,36 @@ async def _bring_up(plan: UpPlan, supervisor: Supervisor) -> None:
 
 
 def _say(words: str, stream: Any = None) -> None:
-    print(words, file=stream or sys.stdout, flush=True)
+    print(words, file=stream or sys.stderr, flush=True)
 
 
 def _write_help(plan: UpPlan) -> str:
+    """What to try, with commands that are there."""
+    clouds = _shorten(plan.folder.clouds)
+    openstack = Path(sys.executable).with_name("openstack")
+    program = str(_shorten(openstack)) if openstack.exists() else shutil.which("openstack")
     return _TRY.format(
         url=plan.running.url,
         hosts=len(plan.running.hosts),
         cells=len(plan.running.cells),
-        clouds=_shorten(plan.folder.clouds),
         data=_shorten(plan.folder.path),
         log=_shorten(plan.folder.path / "log"),
         bin=_shorten(Path(sys.executable).parent),
-        flavor=FLAVORS[1].name,
-        image=IMAGE,
         host=plan.running.hosts[0],
+        openstack=""
+        if program is None
+        else _TRY_OPENSTACK.format(clouds=clouds, program=program, flavor=FLAVORS[1].name, image=IMAGE),
     )
+
+
+def _list_parts(plan: UpPlan) -> dict[str, Any]:
+    """What runs, for programs."""
+    return {
+        **msgspec.to_builtins(plan.running),
+        "data": str(plan.folder.path),
+        "clouds_yaml": str(plan.folder.clouds),
+        "log": str(plan.folder.path / "log"),
+    }
 
 
 def _shorten(path: Path) -> Path:

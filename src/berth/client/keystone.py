@@ -109,7 +109,8 @@ def _load_plugin(cloud: CloudDescription) -> "BaseAuthPlugin":
             f"{cloud.name}: there is no auth_type {cloud.auth_type}; there are: {', '.join(sorted(known))}"
         )
     auth_type = cloud.auth_type
-    if auth_type in ("password", "token") and cloud.auth.get("auth_url", "").rstrip("/").endswith("/v3"):
+    is_v3 = cloud.auth.get("auth_url", "").rstrip("/").endswith("/v3")
+    if auth_type in ("password", "token") and is_v3 and not _has_default_domain(cloud):
         # The address says which version it is: no request is needed to find out.
         auth_type = f"v3{auth_type}"
     loader: BaseLoader[BaseAuthPlugin] = get_plugin_loader(auth_type)
@@ -121,6 +122,11 @@ def _load_plugin(cloud: CloudDescription) -> "BaseAuthPlugin":
         return loader.load_from_options(**{name: cloud.auth[name] for name in cloud.auth if name in options})
     except ClientException as error:
         raise CloudError(f"{cloud.name}: {error}") from error
+
+
+def _has_default_domain(cloud: CloudDescription) -> bool:
+    """Whether it names a domain that only the plugins of any version know."""
+    return any(name.startswith("default_domain") for name in cloud.auth)
 
 
 def _fetch_token(session: "Session", auth: Any, name: str) -> str:

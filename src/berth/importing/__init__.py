@@ -2,7 +2,7 @@
 
 from berth.importing.events import ConvertedSource, convert_source
 from berth.importing.report import ImportFindings, ImportProgress, findings_text
-from berth.importing.target import append_all, differs, refuse_unless_empty, table_text
+from berth.importing.target import append_all, count_rows, differs, refuse_unless_empty, table_text
 from berth.importing.upstream import CannotImport, Source, source_address
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Source",
     "append_all",
     "convert_source",
+    "count_rows",
     "differs",
     "findings_text",
     "refuse_unless_empty",

@@ -142,6 +142,14 @@ def differs(converted: ConvertedSource, findings: ImportFindings, view: View | N
     return not all(_is_complete(line) for line in _lines(converted, findings, view))
 
 
+def count_rows(
+    converted: ConvertedSource, findings: ImportFindings, view: View | None
+) -> list[dict[str, str | int | None]]:
+    """The counts on both sides, an entry per table."""
+    names = ("table", "stored", "read", "left_out", "unused", "written")
+    return [dict(zip(names, line, strict=True)) for line in _lines(converted, findings, view)]
+
+
 def table_text(converted: ConvertedSource, findings: ImportFindings, view: View | None) -> str:
     """The counts on both sides, a line per table."""
     heads = ("table", "in Placement", "read", "left out", "unused", "in Berth", "")

@@ -1,5 +1,6 @@
 """The command line: help that reads well, settings listed, and errors that are one clear message."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ def ends(*words: str) -> int:
 
 
 def listed(text: str) -> dict[str, list[str]]:
-    return {line.split()[0]: line.split()[1:] for line in text.splitlines()}
+    return {line.split()[0]: line.split()[1:] for line in text.splitlines()[1:]}
 
 
 def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,6 +73,13 @@ def test_settings_are_listed_with_their_origin(
     assert rows["listen"] == ["127.0.0.1:8778", "default"]
     assert rows["keystone_password"] == ["(hidden)", "BERTH_KEYSTONE_PASSWORD"]
     assert "do not tell" not in text
+
+
+def test_settings_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["settings", "--json", "--workers", "2"]) == 0
+    listed = json.loads(capsys.readouterr().out)["settings"]
+    assert [one["name"] for one in listed] == [setting.name for setting in TABLE]
+    assert {"name": "workers", "value": "2", "origin": "--workers"} in listed
 
 
 @pytest.mark.parametrize("command", ["serve", "settings"])

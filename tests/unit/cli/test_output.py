@@ -6,11 +6,16 @@ import json
 import pytest
 from rich.text import Text
 
-from berth.cli.output import Column, Screen, TableView, mark
+from berth.cli.output import Screen, TableColumn, TableView, mark
 
 pytestmark = pytest.mark.fast
 
-COLUMNS = ("name", Column("used", is_number=True), Column("id", shrinks=True), Column("note", shrinks=True))
+COLUMNS = (
+    "name",
+    TableColumn("used", is_number=True),
+    TableColumn("id", shrinks=True),
+    TableColumn("note", shrinks=True),
+)
 ROWS = [
     ("host-1", "7", "00000000-0000-0000-0000-000000000001", "short"),
     ("host-22", "1,024", "00000000-0000-0000-0000-000000000022", "a note that is rather long, as notes are"),
