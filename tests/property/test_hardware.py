@@ -1,14 +1,22 @@
 """Guests and devices on random hosts: a plan finds a place if and only if trying everything does, the ledger
 accepts it, and what it accepts can be pinned."""
 
+import itertools
 import random
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 import pytest
 
 from berth.cell.units import choose_units
 from berth.ledger import decide
-from berth.model.commands import Claim, ReplaceAllocations
+from berth.model.commands import (
+    Claim,
+    CreateTrait,
+    ReplaceAllocations,
+    SetTraits,
+)
 from berth.model.ids import ConsumerId
 from berth.model.placement import HYPERTHREADING, NUMA_ROOT, Inventory
 from berth.model.rejections import NoFit, Rejection
@@ -128,6 +136,156 @@ def test_a_place_is_found_if_there_is_one_and_the_ledger_accepts_it(block: int) 
             assert not isinstance(verdict, Rejection), (seed, verdict)
     assert 5 <= sum(outcomes) <= 35
 
+
+# -- devices of many sorts on one host --------------------------------------------------------------
+
+TRAITS: Final = ("CUSTOM_A", "CUSTOM_B", "CUSTOM_C")
+SORTS: Final = [
+    (resource_class, trait, policy)
+    for resource_class in ("PGPU", "SRIOV_NET_VF")
+    for trait in ("", *TRAITS)
+    for policy in ("required", "legacy", "preferred")
+]
+MIXED: Final = read_catalog(
+    [
+        f'{{"name": "{c}-{t}-{p}", "resource_class": "{c}", "traits": "{t}", "numa_policy": "{p}"}}'
+        for c, t, p in SORTS
+    ],
+    [],
+)
+
+GIVEN_UP_ONCE: Final = (421, 872, 1021, 1527, 1549, 1694)
+"""Hosts on which the search once gave up, though there is a place."""
+
+
+class Device(NamedTuple):
+    """``cell`` None: it is below the host itself."""
+
+    cell: int | None
+    resource_class: str
+    units: int
+    traits: frozenset[str]
+
+
+class MixedHost:
+    """A host of some cells, with devices of many sorts, and a guest that asks for many of them."""
+
+    def __init__(self, seed: int) -> None:
+        rng = random.Random(seed)
+        count = rng.choice((2, 2, 4))
+        self.cells = [rng.randint(2, 8) for _ in range(count)]
+        self.devices = [
+            self._random_device(rng, cell)
+            for cell in (*range(count), None)
+            for _ in range(rng.randint(4, 8) if cell is not None else rng.randint(0, 2))
+        ]
+        guest_cells = min(rng.choice((1, 2, 2, count)), count)
+        asked = {rng.choice(list(MIXED.aliases)): rng.randint(2, 8) for _ in range(rng.randint(2, 3))}
+        self.guest = [rng.randint(1, 5) for _ in range(guest_cells)]
+        self.specs = {
+            "hw:cpu_policy": "dedicated",
+            "hw:numa_nodes": str(guest_cells),
+            "pci_passthrough:alias": ",".join(f"{name}:{count}" for name, count in asked.items()),
+        }
+        first = 0
+        for cell, cpus in enumerate(self.guest):
+            self.specs[f"hw:numa_cpus.{cell}"] = f"{first}-{first + cpus - 1}"
+            self.specs[f"hw:numa_mem.{cell}"] = "1024"
+            first += cpus
+        self.wanted = [MIXED.aliases[name] for name, count in asked.items() for _ in range(count)]
+
+    @staticmethod
+    def _random_device(rng: random.Random, cell: int | None) -> Device:
+        resource_class = rng.choice(("PGPU", "SRIOV_NET_VF"))
+        count = 1 if resource_class == "PGPU" else rng.randint(1, 4)
+        return Device(cell, resource_class, count, frozenset(t for t in TRAITS if rng.random() < 0.4))
+
+    def fleet(self) -> Fleet:
+        fleet = Fleet()
+        for trait in TRAITS:
+            fleet.must(CreateTrait(trait))
+        fleet.provider("h", {"DISK_GB": 1000})
+        for number, cpus in enumerate(self.cells):
+            amounts = {"PCPU": cpus, "MEMORY_MB": 1 << 20}
+            fleet.provider(f"h-numa{number}", amounts, parent="h", traits=(NUMA_ROOT,))
+        for number, device in enumerate(self.devices):
+            parent = "h" if device.cell is None else f"h-numa{device.cell}"
+            fleet.provider(f"d{number}", {device.resource_class: device.units}, parent=parent)
+            if device.traits:
+                fleet.must(SetTraits(fleet.id_of(f"d{number}"), None, device.traits))
+        return fleet
+
+    def ask(self) -> FlavorAsk:
+        size = FlavorSize(
+            vcpus=sum(self.guest), memory_mb=1024 * len(self.guest), disk_gb=1, extra_specs=self.specs
+        )
+        found = check_flavor(size, {}, MIXED)
+        assert isinstance(found, FlavorAsk), found
+        return found
+
+    def has_place(self) -> bool:
+        """Whether there is a way, by trying all cells for the guest's, and then to give each device away."""
+        return any(
+            all(self.cells[cell] >= cpus for cell, cpus in zip(cells, self.guest, strict=True))
+            and self._has_devices(frozenset(cells))
+            for cells in itertools.permutations(range(len(self.cells)), len(self.guest))
+        )
+
+    def _has_devices(self, cells: frozenset[int]) -> bool:
+        may_be = [
+            [
+                unit
+                for number, device in enumerate(self.devices)
+                if device.resource_class == alias.resource_class
+                and (not alias.traits or alias.traits in device.traits)
+                and (
+                    device.cell in cells
+                    or (device.cell is None and alias.numa_policy == "legacy")
+                    or alias.numa_policy == "preferred"
+                )
+                for unit in ((number, n) for n in range(device.units))
+            ]
+            for alias in self.wanted
+        ]
+        holder: dict[tuple[int, int], int] = {}
+
+        def give(number: int, seen: set[tuple[int, int]]) -> bool:
+            for unit in may_be[number]:
+                if unit not in seen:
+                    seen.add(unit)
+                    if unit not in holder or give(holder[unit], seen):
+                        holder[unit] = number
+                        return True
+            return False
+
+        return all(give(number, set()) for number in range(len(self.wanted)))
+
+
+@pytest.mark.parametrize("seeds", [range(100), range(100, 200), range(200, 300), GIVEN_UP_ONCE])
+def test_devices_of_many_sorts_are_placed_if_they_can_be(seeds: Sequence[int]) -> None:
+    outcomes: list[bool] = []
+    for seed in seeds:
+        host = MixedHost(seed)
+        view, asked = host.fleet().view, host.ask()
+        wanted = ScheduleRequest(
+            ask=asked.ask,
+            otherwise=asked.otherwise,
+            members=(ConsumerId("member"),),
+            at_least=1,
+            project="p",
+            user="u",
+        )
+        found = plan(view, wanted, OPTIONS, random.Random(1), 0)
+        assert isinstance(found, (Plan, NoFit)), (seed, found)
+        assert isinstance(found, Plan) == host.has_place(), (seed, found)
+        outcomes.append(isinstance(found, Plan))
+        if isinstance(found, Plan):
+            verdict = decide(view, ReplaceAllocations(found.claims), 0)
+            assert not isinstance(verdict, Rejection), (seed, verdict)
+    assert any(outcomes)
+
+
+# -- dedicated cpus ---------------------------------------------------------------------------------
 
 CORES = tuple((str(cpu), str(cpu + 8)) for cpu in range(8))
 CELL = OwnedProvider("id-of-h-numa0", units={"PCPU": tuple(map(str, range(16)))}, siblings=CORES)

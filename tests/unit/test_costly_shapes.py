@@ -59,7 +59,7 @@ from berth.scheduler.plan import plan
 from berth.search.assignments import LOOKED_AT_MAX
 from berth.search.candidates import Candidates, SearchOptions, find_candidates
 from berth.search.providers import find_providers, roots_served
-from berth.view import Mask, OutOfSteps, View
+from berth.view import Mask, OutOfSteps, Trial, View
 from tests.options import scheduler_options
 from tests.worlds import ApplicationWorld, uuid_of
 
@@ -372,13 +372,24 @@ def test_more_parts_than_providers_and_pools_are_refused_by_counting(fleet: View
 
 def test_counting_over_pools_has_an_end(fleet: View) -> None:
     """As many parts as places, of which two want the same one: no count of the whole tells, each host by
-    itself does, and it would take long to ask all of them."""
+    itself does, and it would take long to ask all of them. Those that are alike are asked once."""
     groups = (
         *parts(49, "DISK_GB", 10),
         RequestGroup(suffix="_a", resources=(("MEMORY_MB", 512),)),
         RequestGroup(suffix="_b", resources=(("MEMORY_MB", 1024),)),
     )
     candidates = found(fleet, finding(1, groups))
+    assert list(candidates.requests) == []
+    assert candidates.effort.looked_at < 1000 * len(groups)
+    assert candidates.effort.gave_up == 0
+    with Trial(fleet) as trial:
+        for number, host in enumerate([one for one in fleet.providers.values() if one.parent is None]):
+            wanted = ((host.id, (("MEMORY_MB", 128 + number),)),)
+            claim = Claim(ConsumerId(f"taken-{number}"), wanted, "p", "u", None)
+            verdict = decide(fleet, ReplaceAllocations((claim,)), 0)
+            if not isinstance(verdict, Rejection):
+                trial.apply(verdict)
+        candidates = found(fleet, finding(1, groups))
     assert list(candidates.requests) == []
     assert LOOKED_AT_MAX <= candidates.effort.looked_at < 1.1 * LOOKED_AT_MAX
     assert candidates.effort.gave_up > 0

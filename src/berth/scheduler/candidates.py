@@ -17,6 +17,7 @@ from berth.model.placement import Amounts, Wanted
 from berth.model.rejections import ConstraintStep, NoFit, Rejection, ResourceClassNotFound
 from berth.model.scheduling import CandidatesRequest, HostCandidate, ScheduleRequest
 from berth.scheduler.hosts import drop_pools
+from berth.search.anchors import anchors_of, drop_by_places
 from berth.search.assignments import (
     FRUITLESS_LEAST,
     FRUITLESS_MAX,
@@ -25,9 +26,9 @@ from berth.search.assignments import (
     assignments_at,
     assignments_of_sharing,
 )
-from berth.search.patterns import Patterns, TreeKinds
+from berth.search.patterns import BarrenTrees, Patterns
 from berth.search.providers import find_unknown_host_traits, find_unknown_traits
-from berth.search.slots import Slot, anchors_of, drop_anchors_without_subtrees, slots_of, split_at
+from berth.search.slots import Slot, slots_of, split_at
 from berth.view import Mask, ProviderRecord, View
 
 _RESULTS_MAX: Final = 2_000
@@ -124,9 +125,9 @@ class HostCandidates:
         self._is_single = len(slots) == 1 and is_plain
         self._splits = any(slot.splits for slot in slots)
         self._patterns = Patterns(slots)
-        self._kinds: TreeKinds | None = None
-        self._barren: set[object] = set()
+        self._barren = BarrenTrees(view, ask, slots)
         self.has_counted = False
+        self._searched = 0
         self._given_up: set[Row] = set()
         self.hosts: Mask = drop_pools(view, anchors_of(view, ask, slots))
         if not any(amounts for slot in slots for amounts in slot.amounts):
@@ -186,12 +187,10 @@ class HostCandidates:
         view, effort = self._view, self._effort
         found, given_up, allowance = False, effort.gave_up, effort.allowance()
         slots = split_at(self._slots, host) if self._splits else self._slots
-        if slots is None:
+        if slots is None or self._barren.has_alike(host):
             self.hosts[host.row] = False
             return
-        if self._kinds is not None and self._kinds.of(host.shape()) in self._barren:
-            self.hosts[host.row] = False
-            return
+        self._searched += 1
         patterns = Patterns(slots) if self._splits else self._patterns
         assignments = assignments_at(view, self._ask, slots, host, effort)
         if self._is_there:
@@ -219,28 +218,24 @@ class HostCandidates:
         return assignments_of_sharing(self._view, self._ask, self._slots, here, self._effort)
 
     def _note_barren(self, host: ProviderRecord) -> None:
-        """Remember a tree in which nothing was found: others that are alike need not be searched."""
-        if self._splits or any(slot.sharing for slot in self._slots):
-            return
+        """Remember a tree in which nothing was found; after the first, drop others by counting."""
         if not self.has_counted:
             self.has_counted = True
-            drop_anchors_without_subtrees(self._view, self._ask, self._slots, self.hosts)
-        if not self.hosts.any():
-            return
-        if self._kinds is None:
-            self._view.steps.take(len(self._slots) * (1 + self._view.row_end // 1000))
-            self._kinds = TreeKinds(self._view, self._ask, self._slots)
-        self._barren.add(self._kinds.of(host.shape()))
+            drop_by_places(self._view, self._ask, self._slots, self.hosts)
+        if self.hosts.any():
+            self._barren.note(host)
 
     def drop_barren(self, hosts: Mask, count_max: int) -> Mask:
-        """Those of these hosts that have a candidate. At most ``count_max`` are searched, however much
-        was searched before; the others, and those where a search was given up, count as if they had one."""
+        """Those of these hosts that have a candidate. At most ``count_max`` are searched, those that were
+        searched before included; the others, and those where a search was given up, count as if they had
+        one."""
         left = hosts & self.hosts
         if self.is_certain:
             return left
-        self._effort = Effort(_RESULTS_MAX)
-        for row in np.flatnonzero(left)[:count_max].tolist():
-            next(self.at(self._view.record(row)), None)
+        for row in np.flatnonzero(left).tolist():
+            if self._searched >= count_max:
+                break
+            next(self.at(self._view.record(Row(row))), None)
         left &= self.hosts
         unsure = list(self._given_up)
         left[unsure] = hosts[unsure]
@@ -264,8 +259,7 @@ class HostCandidates:
             again = HostCandidates(view, self._ask, slots, effort, self._first, self._is_there)
             again.hosts &= self.hosts
             return again
-        self._kinds = None
-        self._barren.clear()
+        self._barren.forget()
         # Claims only take, so that it is enough to check the providers that were taken from.
         for provider, _ in wanted:
             self._look_again(view.providers[provider])
@@ -273,12 +267,18 @@ class HostCandidates:
 
     def _look_again(self, record: ProviderRecord) -> None:
         row = record.row
-        for slot in self._slots:
-            if not slot.splits and slot.own[row] and not _has_room(record, slot.amounts):
-                slot.own[row] = False
-                slot.own_bytes = slot.own_bytes[:row] + b"\0" + slot.own_bytes[row + 1 :]
-                if not any(slot.own[other.row] for other in record.tree()):
-                    self.hosts[record.root.row] = False
+        # Slots that ask for the same share their masks.
+        full = [
+            slot
+            for slot in self._slots
+            if not slot.splits and slot.own[row] and not _has_room(record, slot.amounts)
+        ]
+        for slot in full:
+            slot.own[row] = False
+            slot.own_bytes = slot.own_bytes[:row] + b"\0" + slot.own_bytes[row + 1 :]
+            if not any(slot.own[other.row] for other in record.tree()):
+                slot.anchors[record.root.row] = False
+                self.hosts[record.root.row] = False
 
 
 def _again(view: View, ask: CandidatesRequest) -> list[Slot]:

@@ -261,6 +261,8 @@ class _Attempt:
                 wanted = placement.chosen.wanted
                 for search in self._searches:
                     search.candidates = search.candidates.after_claim(wanted)
+                    # The host may be full now, and be tried once more before that is known.
+                    search.patience += 1
         if len(self.placed) < min(request.at_least, len(request.members)):
             gave_up = any(search.candidates.given_up for search in self._searches)
             return self._no_fit(self._gave_up or gave_up)
@@ -302,7 +304,7 @@ class _Attempt:
         # A full group is full on every host.
         gave_up = gave_up and not isinstance(self._refused, GroupFull)
         rest = msgspec.structs.replace(request, members=request.members[len(self.placed) :])
-        searched = [] if self.placed else [search.candidates for search in self._searches]
+        searched = [search.candidates for search in self._searches]
         narrowed = narrow_down(self._view, rest, self._options, searched)
         if isinstance(narrowed, Rejection):
             return narrowed

@@ -12,15 +12,21 @@ The naive search tries the product of all choices and throws most of it away: ei
 equal children are 8^8 products of which 8! stand, and one group more makes it 8^9 for nothing. Here
 
   1. an anchor that cannot succeed by counting is refused at once: too little of a class in all, or (by
-     bipartite matching) too few different providers for groups that must be apart;
-  2. slots are taken most constrained first, and a choice that breaks a rule is cut off where it is made;
-  3. a dead end is remembered up to the exchange of equivalent providers (same choices, same free
+     bipartite matching) too few rooms for the slots that ask for one, or too few different providers for
+     groups that must be apart;
+  2. slots are taken most constrained first, those that must be near others after these, and a choice that
+     breaks a rule is cut off where it is made;
+  3. the same matching looks ahead, at the slots that are left and the choices that they still have: where the
+     providers that others must be near have been chosen, and at every choice once the search has taken
+     ``STEPS_BEFORE_LOOKING_AHEAD`` without a result. Where slots of a class all ask for as much, and what
+     is left for them to share is that class alone, no choice that passes is a dead end;
+  4. a dead end is remembered up to the exchange of equivalent providers (same choices, same free
      amounts, same place in the tree), so that equal siblings do not multiply the failures;
-  4. steps are counted: a request may take ``STEPS_PER_REQUEST``, and ``STEPS_PER_RESULT`` for each candidate
+  5. steps are counted: a request may take ``STEPS_PER_REQUEST``, and ``STEPS_PER_RESULT`` for each candidate
      it may return. For fairness a search that has taken ``FRUITLESS_MAX`` steps since its last result gives
      its anchor up; once all anchors together have spent ``FRUITLESS_MANY`` so, each of the others gets
      ``FRUITLESS_LEAST``, and after ``FRUITLESS_END`` none. What was found by then is the answer;
-  5. what counting looks at is bounded too, for pools can make it long: after ``LOOKED_AT_MAX`` choices the
+  6. what counting looks at is bounded too, for pools can make it long: after ``LOOKED_AT_MAX`` choices the
      anchors that are left are given up.
 """
 
@@ -41,6 +47,10 @@ FRUITLESS_MAX: Final = 2_000
 FRUITLESS_LEAST: Final = 100
 FRUITLESS_MANY: Final = 50_000
 FRUITLESS_END: Final = 100_000
+
+STEPS_BEFORE_LOOKING_AHEAD: Final = 50
+LOOKED_AT_PER_STEP: Final = 8
+"""How many choices that are looked at ahead count as one step."""
 
 LOOKED_AT_MAX: Final = 2_000_000
 
@@ -211,8 +221,6 @@ class _Search:
             [number for number, members in enumerate(self._apart_sets) if slot in members]
             for slot in range(len(slots))
         ]
-        # Most constrained first. The sort is stable, so the order is the same every time.
-        self._order = sorted(range(len(slots)), key=lambda slot: len(choices[slot]))
         self._chosen: list[ProviderRecord | None] = [None] * len(slots)
         self._taken: list[set[Row]] = [set() for _ in self._apart_sets]
         self._contended = contended_classes(slots)
@@ -230,6 +238,11 @@ class _Search:
             for own, near in [_slots_in((frozenset((affinity.suffix,)), affinity.near), slots)]
             for index in own
         ]
+        self._near_sets = {tuple(near.of) for near in self._near}
+        # Most constrained first; but what must be near others comes behind them, where its choices are few.
+        # The sort is stable, so the order is the same every time.
+        follow = {near.slot for near in self._near}
+        self._order = sorted(range(len(slots)), key=lambda slot: (slot in follow, len(choices[slot])))
         self._trait_rules = list(_trait_rules(request, slots, unmet))
         self._dead_ends: list[set[object]] = [set() for _ in slots]
         self._kinds: dict[Row, object] = {}
@@ -243,14 +256,12 @@ class _Search:
             not all(self._choices)
             or self._lacks_amounts()
             or self._lacks_traits()
-            or not all(map(self._has_providers, self._apart_sets))
-            or self._lacks_devices()
             or not all(map(self._has_subtree, self._subtree_sets, self._tops))
+            or not self._may_complete(0)
         )
 
     def _lacks_amounts(self) -> bool:
-        """Whether all providers together have too little of a class that several slots ask for, or (each by
-        itself) room for too few of the slots."""
+        """Whether all providers together have too little of a class that several slots ask for."""
         for class_id in self._contended:
             amounts = []
             records: dict[Row, ProviderRecord] = {}
@@ -259,9 +270,7 @@ class _Search:
                     if asked_class == class_id:
                         amounts.append(amount)
                         records.update((record.row, record) for record in choices)
-            free = [room_for_one(record, class_id) for record in records.values()]
-            least = min(amounts)
-            if sum(free) < sum(amounts) or sum(room // least for room in free) < len(amounts):
+            if sum(room_for_one(record, class_id) for record in records.values()) < sum(amounts):
                 return True
         return False
 
@@ -270,30 +279,6 @@ class _Search:
             rule.is_met(record for slot in rule.slots for record in self._choices[slot])
             for rule in self._trait_rules
         )
-
-    def _lacks_devices(self) -> bool:
-        """Whether too few devices are below any providers that the groups which they are to be near could be
-        on, however those are chosen."""
-        near: dict[tuple[int, ...], list[int]] = {}
-        for affinity in self._near:
-            if not affinity.or_outside:
-                near.setdefault(tuple(affinity.of), []).append(affinity.slot)
-        for of, devices in near.items():
-            cells = {record.row for slot in of for record in self._choices[slot]}
-            amounts: dict[ClassId, list[int]] = {}
-            for slot in devices:
-                for class_id, amount in self._slots[slot].amounts:
-                    amounts.setdefault(class_id, []).append(amount)
-            found = {record.row: record for slot in devices for record in self._choices[slot]}
-            for class_id, asked in amounts.items():
-                rooms = dict.fromkeys(cells, 0)
-                for record in found.values():
-                    if class_id in record.inventories:
-                        for cell in _find_above(record, cells):
-                            rooms[cell] += room_for_one(record, class_id) // min(asked)
-                if sum(sorted(rooms.values())[-len(of) :]) < len(asked):
-                    return True
-        return False
 
     def _has_subtree(self, slots: list[int], tops: set[Row]) -> bool:
         """Whether one provider has enough below it of each class that several of these slots ask for, and
@@ -315,22 +300,89 @@ class _Search:
                 tops = {top for top in tops if free[top] >= sum(amounts) and rooms[top] >= len(amounts)}
         return bool(tops)
 
-    def _has_providers(self, slots: list[int]) -> bool:
-        """Whether these slots could all be on different providers (Kuhn's matching)."""
-        host: dict[Row, int] = {}
+    # -- looking ahead --------------------------------------------------------------------------
 
-        def find_place(slot: int, visited: set[Row]) -> bool:
-            self._effort.looked_at += len(self._choices[slot])
-            self._steps.take(1 + len(self._choices[slot]) // 4)
-            for record in self._choices[slot]:
-                if record.row not in visited:
-                    visited.add(record.row)
-                    if record.row not in host or find_place(host[record.row], visited):
-                        host[record.row] = slot
-                        return True
+    def _looks_ahead(self, depth: int) -> bool:
+        """Whether the slot before has narrowed the choices of others, or there was no result for long."""
+        if self._allowance - self._patience >= STEPS_BEFORE_LOOKING_AHEAD:
+            return True
+        slot = self._order[depth - 1]
+        return any(
+            slot in of and all(self._chosen[index] is not None for index in of) for of in self._near_sets
+        ) or any(
+            slot in members and sum(self._chosen[index] is not None for index in members) == 1
+            for members in self._subtree_sets
+        )
+
+    def _may_complete(self, depth: int) -> bool:
+        """Whether the slots from here on have a place each, as far as any one class, and any one set that
+        must be apart, goes. Slots that ask for the same are counted and not told apart."""
+        if not self._contended and not self._apart_sets:
+            return True
+        alike: dict[int, list[int]] = {}
+        for slot in self._order[depth:]:
+            alike.setdefault(self._alike[slot], []).append(slot)
+        looked_at = sum(len(self._choices[slots[0]]) for slots in alike.values())
+        self._effort.looked_at += looked_at
+        self._steps.take(1 + (looked_at + len(self._order)) // 4)
+        if depth:
+            self._patience = max(0, self._patience - looked_at // LOOKED_AT_PER_STEP)
+        kinds: list[tuple[int, int, list[ProviderRecord]]] = []
+        for slot, *others in alike.values():
+            places = [one for one in self._choices[slot] if not depth or self._may_have(slot, one)]
+            if not places:
+                return False
+            kinds.append((slot, 1 + len(others), places))
+        for members in self._apart_sets:
+            apart = [(count, places) for slot, count, places in kinds if slot in members]
+            if not _find_places(apart, {record: 1 for _, places in apart for record in places}):
+                return False
+        return all(self._has_rooms(class_id, kinds) for class_id in self._contended)
+
+    def _has_rooms(self, class_id: ClassId, kinds: list[tuple[int, int, list[ProviderRecord]]]) -> bool:
+        """Whether there is room for the slots that ask for at least as much of a class as any one of them,
+        if they all asked for that."""
+        asking = [
+            (amount, count, places)
+            for slot, count, places in kinds
+            for id, amount in self._slots[slot].amounts
+            if id == class_id
+        ]
+        for least in sorted({amount for amount, _, _ in asking}):
+            large = [(count, places) for amount, count, places in asking if amount >= least]
+            rooms = {
+                record: self._room(record, class_id) // least for _, places in large for record in places
+            }
+            if not _find_places(large, rooms):
+                return False
+        return True
+
+    @cached_property
+    def _alike(self) -> list[int]:
+        """For each slot the first that asks for the same and has the same part in every rule but those about
+        traits."""
+        first: dict[object, int] = {}
+        return [
+            first.setdefault(
+                (id(asked.own), asked.amounts, tuple(self._apart_of[slot]), self._parts_of(slot)), slot
+            )
+            for slot, asked in enumerate(self._slots)
+        ]
+
+    def _may_have(self, slot: int, record: ProviderRecord) -> bool:
+        """Whether the slot could have this provider beside what is assigned."""
+        if any(record.row in self._taken[number] for number in self._apart_of[slot]):
             return False
-
-        return all(find_place(slot, set()) for slot in slots)
+        if any(
+            self._room(record, class_id) < amount
+            for class_id, amount in self._slots[slot].amounts
+            if class_id in self._contended
+        ):
+            return False
+        self._chosen[slot] = record
+        kept = self._keeps_subtrees(slot) and self._keeps_affinities(slot)
+        self._chosen[slot] = None
+        return kept
 
     # -- searching ------------------------------------------------------------------------------
 
@@ -347,6 +399,8 @@ class _Search:
             return
         dead_ends = self._dead_ends[depth]
         if dead_ends and self._signature(depth) in dead_ends:
+            return
+        if depth and self._looks_ahead(depth) and not self._may_complete(depth):
             return
         found = False
         slot = self._order[depth]
@@ -407,17 +461,18 @@ class _Search:
 
     def _reserve(self, slot: int, record: ProviderRecord) -> bool:
         """Take the slot's amounts out of what is left on the provider, all or none."""
-        left = self._left
         amounts = [pair for pair in self._slots[slot].amounts if pair[0] in self._contended]
-        for class_id, amount in amounts:
-            key = (record.row, class_id)
-            if key not in left:
-                left[key] = room_for_one(record, class_id)
-            if left[key] < amount:
-                return False
-        for class_id, amount in amounts:
-            left[record.row, class_id] -= amount
+        left = [self._room(record, class_id) - amount for class_id, amount in amounts]
+        if left and min(left) < 0:
+            return False
+        for (class_id, _), rest in zip(amounts, left, strict=True):
+            self._left[record.row, class_id] = rest
         return True
+
+    def _room(self, record: ProviderRecord, class_id: ClassId) -> int:
+        """What is left on the provider of a class that several slots ask for."""
+        left = self._left.get((record.row, class_id))
+        return room_for_one(record, class_id) if left is None else left
 
     def _keeps_subtrees(self, slot: int) -> bool:
         """Whether every same_subtree set that this slot is in has a common ancestor in it, or may still."""
@@ -587,20 +642,40 @@ def _is_below(record: ProviderRecord, other: ProviderRecord | None) -> bool:
     return at is not None
 
 
-def _find_above(record: ProviderRecord, rows: set[Row]) -> Iterator[Row]:
-    """Those of these rows that the provider is, or stands below."""
-    at: ProviderRecord | None = record
-    while at is not None:
-        if at.row in rows:
-            yield at.row
-        at = at.parent
-
-
 def _is_in_cell(record: ProviderRecord) -> bool:
     at: ProviderRecord | None = record
     while at is not None and NUMA_ROOT not in at.traits:
         at = at.parent
     return at is not None
+
+
+def _find_places(asked: list[tuple[int, list[ProviderRecord]]], rooms: dict[ProviderRecord, int]) -> bool:
+    """Whether so many of each kind find room on providers that they may use (bipartite matching by augmenting
+    paths). ``rooms``: for how many a provider has room."""
+    held: dict[ProviderRecord, list[int]] = {record: [] for record in rooms}
+
+    def place(kind: int, visited: set[ProviderRecord]) -> bool:
+        for record in asked[kind][1]:
+            if record not in visited:
+                visited.add(record)
+                here = held[record]
+                if len(here) < rooms[record]:
+                    here.append(kind)
+                    return True
+                for number, other in enumerate(here):
+                    if other != kind and place(other, visited):
+                        here[number] = kind
+                        return True
+        return False
+
+    for kind, (count, places) in enumerate(asked):
+        for record in places:
+            some = max(0, min(count, rooms[record] - len(held[record])))
+            held[record] += [kind] * some
+            count -= some
+        if not all(place(kind, set()) for _ in range(count)):
+            return False
+    return True
 
 
 def _count(states: Iterator[tuple[object, ...]]) -> dict[tuple[object, ...], int]:

@@ -18,15 +18,17 @@ import numpy as np
 from berth.model.placement import Amounts
 from berth.model.rejections import Rejection, ResourceClassNotFound
 from berth.model.scheduling import CandidatesRequest
+from berth.search.anchors import anchors_of, walk_anchors
 from berth.search.assignments import (
     STEPS_PER_RESULT,
+    Assignment,
     Effort,
     assignments_at,
     assignments_of_sharing,
 )
-from berth.search.patterns import AlikeTrees, Candidate, Pattern, Patterns, TreeCandidates
+from berth.search.patterns import AlikeTrees, BarrenTrees, Candidate, Pattern, Patterns, TreeCandidates
 from berth.search.providers import find_unknown_host_traits, find_unknown_traits, in_all_aggregates
-from berth.search.slots import Slot, anchors_of, slots_of, walk_anchors
+from berth.search.slots import Slot, slots_of
 from berth.view import ProviderRecord, View
 
 T = TypeVar("T")
@@ -170,7 +172,7 @@ def _search(
         found = search(roots, count_max)
         return found.pick(_limit(range(len(found)), request, options)) if options.rng else found
     searches: Iterator[Iterator[Candidate]]
-    searches = (patterns.candidates(assignments_at(view, request, slots, root, effort)) for root in roots)
+    searches = map(patterns.candidates, _search_trees(view, request, slots, roots, effort))
     if all(slot.sharing for slot in slots):
         shared = assignments_of_sharing(view, request, slots, anchors, effort)
         searches = itertools.chain(searches, [patterns.candidates(shared)])
@@ -179,6 +181,29 @@ def _search(
         candidates = _unique(candidates)
     kept = list(itertools.islice(candidates, count_max))
     return _limit(kept, request, options)
+
+
+def _search_trees(
+    view: View,
+    request: CandidatesRequest,
+    slots: list[Slot],
+    roots: Iterable[ProviderRecord],
+    effort: Effort,
+) -> Iterator[Iterator[Assignment]]:
+    """A search for each root, but those whose trees are like one in which nothing was found."""
+    barren = BarrenTrees(view, request, slots)
+
+    def search(root: ProviderRecord) -> Iterator[Assignment]:
+        given_up = effort.gave_up
+        assignments = assignments_at(view, request, slots, root, effort)
+        for assignment in assignments:
+            yield assignment
+            yield from assignments
+            return
+        if effort.gave_up == given_up:
+            barren.note(root)
+
+    return (search(root) for root in roots if not barren.has_alike(root))
 
 
 def _limit(found: Sequence[T], request: CandidatesRequest, options: SearchOptions) -> Sequence[T]:

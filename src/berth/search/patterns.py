@@ -18,7 +18,7 @@ from berth.model.ids import ClassId
 from berth.model.placement import NUMA_ROOT, Amounts
 from berth.model.scheduling import CandidatesRequest
 from berth.search.assignments import Assignment, Effort, assignments_at, contended_classes
-from berth.search.slots import Slot
+from berth.search.slots import Slot, room_for_one
 from berth.view import ProviderRecord, TreeShape, View
 
 
@@ -101,11 +101,16 @@ class TreeCandidates(Sequence[Candidate]):
 
 
 class TreeKinds:
-    """What trees differ by, as far as a request can tell that no sharing provider serves."""
+    """What trees differ by, as far as a request can tell."""
 
     def __init__(self, view: View, request: CandidatesRequest, slots: list[Slot]) -> None:
         self._steps = view.steps
         self._contended = contended_classes(slots)
+        # Of what is split, each provider gives a part that depends on what it has.
+        self._split = tuple(slot.amounts[0][0] for slot in slots if slot.splits)
+        sharing = [pair for slot in slots for pair in slot.sharing.items()]
+        self._served = list({id(served): served for _, served in sharing}.values())
+        self._with_sharing = {int(view.root_rows[row]) for row, _ in sharing}
         # What is the same for a slot wherever a row is: whether it could serve, which of the traits it has
         # that the spanning group or the guest may find on any of its providers, and whether it is a NUMA
         # cell. Eight such facts make a byte.
@@ -123,9 +128,56 @@ class TreeKinds:
         self._steps.take(5 + len(self._facts) + (len(tree.records) if self._contended else 0))
         pick = tree.pick
         facts = tuple([pick(rows) for rows in self._facts])
+        if self._served or self._split:
+            return tree.parents, facts, self._free_in(tree), self._shared_with(tree), self._parts_in(tree)
         if not self._contended:
             return tree.parents, facts
-        return tree.parents, facts, tuple([_free(record, self._contended) for record in tree.records])
+        return tree.parents, facts, self._free_in(tree)
+
+    def _free_in(self, tree: TreeShape) -> tuple[object, ...]:
+        return tuple([_free(record, self._contended) for record in tree.records])
+
+    def _shared_with(self, tree: TreeShape) -> object:
+        """Which sharing providers serve the tree. One that has such a provider itself is like no other: it
+        is the only one to which that provider is its own."""
+        root = tree.records[0].row
+        self._steps.take(len(self._served) // 4)
+        return root if root in self._with_sharing else tuple([bool(served[root]) for served in self._served])
+
+    def _parts_in(self, tree: TreeShape) -> tuple[object, ...]:
+        return tuple(
+            (room_for_one(record, id), inventory.min_unit, inventory.step_size)
+            if (inventory := record.inventories.get(id)) is not None
+            else None
+            for id in self._split
+            for record in tree.records
+        )
+
+
+class BarrenTrees:
+    """Trees in which nothing was found: others that are alike need not be searched."""
+
+    def __init__(self, view: View, request: CandidatesRequest, slots: list[Slot]) -> None:
+        self._view = view
+        self._request = request
+        self._slots = slots
+        self._kinds: TreeKinds | None = None
+        self._barren: set[object] = set()
+
+    def note(self, root: ProviderRecord) -> None:
+        """Remember a tree in which nothing is to be found."""
+        if self._kinds is None:
+            self._view.steps.take(len(self._slots) * (1 + self._view.row_end // 1000))
+            self._kinds = TreeKinds(self._view, self._request, self._slots)
+        self._barren.add(self._kinds.of(root.shape()))
+
+    def has_alike(self, root: ProviderRecord) -> bool:
+        return self._kinds is not None and self._kinds.of(root.shape()) in self._barren
+
+    def forget(self) -> None:
+        """What there was has changed."""
+        self._kinds = None
+        self._barren.clear()
 
 
 class AlikeTrees:

@@ -3,12 +3,11 @@
 A request falls into *slots*. A suffixed group is one slot: all its resources from one provider. The
 unsuffixed group is one slot per resource class, because each may come from another provider; while no
 provider is nested and none shares, it too is one slot. An *anchor* is a root that a candidate belongs to:
-every provider of the candidate stands in the anchor's tree, or shares with it through an aggregate.
+every provider of the candidate stands in the anchor's tree, or shares with it through an aggregate. Which
+roots can be one: anchors.py.
 """
 
 import copy
-from collections.abc import Iterator
-from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -31,8 +30,6 @@ from berth.search.providers import (
     with_room,
 )
 from berth.view import Mask, ProviderRecord, View
-
-_ANCHORS_BEFORE_COUNTING: Final = 100
 
 
 class Slot:
@@ -153,164 +150,6 @@ def slots_of(view: View, request: CandidatesRequest) -> list[Slot] | Rejection:
     return found
 
 
-def anchors_of(view: View, request: CandidatesRequest, slots: list[Slot]) -> Mask:
-    """The roots at which every slot has at least one choice, and whose own traits are as asked."""
-    mask = slots[0].anchors.copy()
-    for slot in slots[1:]:
-        mask &= slot.anchors
-    required = with_all_traits(view, tuple((name,) for name in sorted(request.root_required)))
-    if required is not None:
-        mask &= required
-    forbidden = with_any_trait(view, request.root_forbidden)
-    if forbidden is not None:
-        mask &= ~forbidden
-    if len(slots) > 1:
-        for suffixes in request.apart:
-            _drop_anchors_with_too_few_providers(view, slots, suffixes, mask)
-        if not any(slot.sharing for slot in slots):
-            _drop_anchors_with_too_little(view, slots, mask)
-            _drop_anchors_without_devices(view, request, slots, mask)
-    return mask
-
-
-def walk_anchors(
-    view: View, request: CandidatesRequest, slots: list[Slot], anchors: Mask
-) -> Iterator[ProviderRecord]:
-    """Anchors in order. Once some have been asked for, those without a subtree such as the request needs are
-    dropped all at once: to count costs more than to look at a few."""
-    rows = np.flatnonzero(anchors)
-    yield from (view.record(Row(row)) for row in rows[:_ANCHORS_BEFORE_COUNTING].tolist())
-    rows = rows[_ANCHORS_BEFORE_COUNTING:]
-    if len(rows) and request.same_subtrees:
-        left = np.zeros_like(anchors)
-        left[rows] = True
-        drop_anchors_without_subtrees(view, request, slots, left)
-        rows = np.flatnonzero(left)
-    yield from (view.record(Row(row)) for row in rows.tolist())
-
-
-def drop_anchors_without_subtrees(
-    view: View, request: CandidatesRequest, slots: list[Slot], mask: Mask
-) -> None:
-    """Drop roots without a subtree such as the request needs. Where others share with the tree this would
-    not be so simple: there none is dropped."""
-    if any(slot.sharing for slot in slots):
-        return
-    seen = []
-    for suffixes in request.same_subtrees:
-        together = [slot for slot in slots if slot.group.suffix in suffixes]
-        # Guests of several cells mostly ask for the same beside each.
-        asked = sorted((id(slot.own), slot.amounts) for slot in together)
-        if asked not in seen:
-            seen.append(asked)
-            _drop_anchors_without_subtree(view, together, mask)
-
-
-def _drop_anchors_with_too_few_providers(
-    view: View, slots: list[Slot], suffixes: frozenset[str], mask: Mask
-) -> None:
-    """Drop roots that have fewer providers for groups that must be apart, in their tree and shared with it,
-    than there are groups."""
-    apart = [slot for slot in slots if slot.group.suffix in suffixes]
-    if not apart:
-        return
-    usable = np.logical_or.reduce([slot.own for slot in apart])
-    sharing = {row: served for slot in apart for row, served in slot.sharing.items()}
-    view.steps.take((1 + len(apart) + len(sharing)) * (1 + view.row_end // 1000))
-    counts = np.bincount(view.root_rows[usable], minlength=view.row_end)
-    for served in sharing.values():
-        # One that stands in the tree itself is counted twice: there may be fewer, never more.
-        counts += served
-    mask &= counts >= len(apart)
-
-
-def _drop_anchors_with_too_little(view: View, slots: list[Slot], mask: Mask) -> None:
-    """Drop roots that have too little of a class in the whole tree, or room for too few parts of it. Where
-    others share with the tree this would not be so simple."""
-    asked = _list_amounts([slot for slot in slots if not slot.splits])
-    for class_id, amounts in asked.items():
-        if len(amounts) == 1:
-            continue  # Each slot by itself has been looked at.
-        rows, free = view.classes.column(class_id).free()
-        view.steps.take(10 + view.row_end // 500 + len(rows) // 100)
-        roots = view.root_rows[rows]
-        mask &= np.bincount(roots, free, view.row_end) >= sum(amounts)
-        # A provider holds no more parts than it has times the smallest of them.
-        mask &= np.bincount(roots, free // min(amounts), view.row_end) >= len(amounts)
-
-
-def _drop_anchors_without_subtree(view: View, slots: list[Slot], mask: Mask) -> None:
-    """Drop roots that have no subtree with a choice for every one of these slots in it, and enough of each
-    class for all of them. The provider at its top is one of the choices."""
-    masks = {id(slot.own): slot.own for slot in slots}
-    tops = np.logical_or.reduce(list(masks.values())) & mask[view.root_rows]
-    for enough in _judge_subtrees(view, slots, list(masks.values())):
-        tops &= enough
-        if not tops.any():
-            break
-    mask &= _roots_of(view, tops)
-
-
-def _judge_subtrees(view: View, slots: list[Slot], masks: list[Mask]) -> Iterator[Mask]:
-    """For each thing that a subtree needs, the rows at the top of one that has it. What is asked for several
-    times comes first: that is what there mostly is too little of."""
-    for class_id, amounts in _list_amounts(slots).items():
-        if len(amounts) > 1:
-            rows, free = view.classes.column(class_id).free()
-            yield _sum_subtrees(view, rows, free // min(amounts)) >= len(amounts)
-            yield _sum_subtrees(view, rows, free) >= sum(amounts)
-    for own in masks:
-        usable = np.flatnonzero(own)
-        yield _sum_subtrees(view, usable, np.ones(len(usable))) > 0
-
-
-def _drop_anchors_without_devices(
-    view: View, request: CandidatesRequest, slots: list[Slot], mask: Mask
-) -> None:
-    """Drop roots that have too few devices below the providers which the groups that these are to be near
-    could be on: of so many providers, no more than so many times the best, or all together, is to be had."""
-    near: dict[frozenset[str], set[str]] = {}
-    for affinity in request.affinities:
-        if not affinity.or_outside:
-            near.setdefault(affinity.near, set()).add(affinity.suffix)
-    for suffixes, devices in near.items():
-        cells = [slot for slot in slots if slot.group.suffix in suffixes]
-        if not cells:
-            continue
-        rows = np.flatnonzero(np.logical_or.reduce([slot.own for slot in cells]))
-        roots = view.root_rows[rows]
-        asked = _list_amounts([slot for slot in slots if slot.group.suffix in devices])
-        view.steps.take(len(asked) * (10 + view.row_end // 500 + len(rows) // 50))
-        for class_id, amounts in asked.items():
-            having, free = view.classes.column(class_id).free()
-            below = _sum_subtrees(view, having, free // min(amounts))[rows]
-            best = np.zeros(view.row_end)
-            np.maximum.at(best, roots, below)
-            total = np.bincount(roots, below, view.row_end)
-            mask &= np.minimum(best * len(cells), total) >= len(amounts)
-
-
-def _sum_subtrees(view: View, rows: NDArray[Any], amounts: NDArray[Any]) -> NDArray[np.float64]:
-    """For every row the sum of these amounts on it and on all below it."""
-    view.steps.take(10 + view.row_end // 400 + len(rows) // 50)
-    parents, total = view.parent_rows, np.zeros(view.row_end)
-    at: NDArray[Any] = rows
-    while len(at):
-        total += np.bincount(at, amounts, view.row_end)
-        above = parents[at]
-        is_nested = above != at
-        at, amounts = above[is_nested], amounts[is_nested]
-    return total
-
-
-def _list_amounts(slots: list[Slot]) -> dict[ClassId, list[int]]:
-    asked: dict[ClassId, list[int]] = {}
-    for slot in slots:
-        for class_id, amount in slot.amounts:
-            asked.setdefault(class_id, []).append(amount)
-    return asked
-
-
 def _single_slot(
     view: View, group: RequestGroup, amounts: list[tuple[ClassId, int]], sharing: "_Sharing"
 ) -> Slot:
@@ -324,7 +163,7 @@ def _single_slot(
         own = np.full(view.row_end, bool(group.required or group.member_of))
     narrow(view, own, group)
     slot = Slot(group, tuple(amounts), own, spans=False)
-    slot.anchors = _roots_of(view, own)
+    slot.anchors = roots_of(view, own)
     view.steps.take(len(sharing.rows) * (1 + view.row_end // 4000))
     for row in sharing.rows:
         if own[row]:
@@ -371,7 +210,7 @@ def _spanning_slots(
             slot.anchors = roots_with_sum(view, class_id, amount, own)
             found.append(slot)
             continue
-        slot.anchors = _roots_of(view, own)
+        slot.anchors = roots_of(view, own)
         view.steps.take(len(sharing.rows) * (1 + view.row_end // 2000))
         for row in sharing.rows if group.in_tree is None else ():
             if fit[row] and (inside is None or inside[row]):
@@ -410,7 +249,8 @@ def roots_with_sum(view: View, class_id: ClassId, amount: int, own: Mask) -> Mas
     return enough
 
 
-def _roots_of(view: View, mask: Mask) -> Mask:
+def roots_of(view: View, mask: Mask) -> Mask:
+    """The roots of the trees that these rows stand in."""
     found: NDArray[np.bool_] = np.zeros(view.row_end, np.bool_)
     found[view.root_rows[mask]] = True
     return found

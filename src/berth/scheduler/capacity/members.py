@@ -40,7 +40,8 @@ from berth.scheduler.filters import group_policy
 from berth.scheduler.groups import group_of
 from berth.scheduler.hosts import drop_pools, find_host, find_unknown
 from berth.scheduler.plugins import Filter, SchedulerOptions
-from berth.search.slots import Slot, anchors_of, slots_of
+from berth.search.anchors import anchors_of, drop_by_places
+from berth.search.slots import Slot, slots_of
 from berth.view import Mask, View
 from berth.view.groups import Domain, GroupRecord, Hosts
 
@@ -156,7 +157,9 @@ def resolve_ask(view: View, ask: CandidatesRequest) -> ResolvedAsk | Rejection:
     if not any(slot.amounts for slot in slots):
         # A member that takes nothing is on no host.
         return ResolvedAsk(ask, slots, np.zeros(view.row_end, np.bool_))
-    return ResolvedAsk(ask, slots, drop_pools(view, anchors_of(view, ask, slots)))
+    hosts = drop_pools(view, anchors_of(view, ask, slots))
+    drop_by_places(view, ask, slots, hosts)
+    return ResolvedAsk(ask, slots, hosts)
 
 
 def find_rooms(
