@@ -133,6 +133,8 @@ class Berth:
 
     def server(self, database: str, directory: Path, *, limited: bool = False) -> ServerProcess:
         server = berth(directory, "--workers", str(self.workers), database=self.store.url(database))
+        # As an operator starts it: a process of its own, which has imported nothing before.
+        server.entry = None
         return _limit_memory(server) if limited else server
 
 

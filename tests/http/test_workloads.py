@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from bench import databases
 from bench.client import load
 from bench.fleets import providers
 from bench.journals import fleet_commands, write_journal
 from bench.measurement import check_answers, check_fleet, claimed_count
 from bench.operations import Clients
+from bench.sides import MEMORY_LIMIT_KB, Berth
 from bench.workload import Claims, Mixed, Smallest, Workload, all_workloads
 from berth.journal import SqliteAddress, open_journal
 from tests.servers import HOST, berth, running
@@ -42,3 +44,14 @@ async def send(smallest: Smallest, port: int) -> None:
     assert await claimed_count(port) == clients.claimed
     if isinstance(smallest.request, Claims | Mixed):
         assert clients.claimed > 0
+
+
+async def test_a_workload_that_a_server_may_die_of_runs_within_a_memory_limit(tmp_path: Path) -> None:
+    workload = next(workload for workload in all_workloads() if workload.hostile)
+    with databases.sqlite() as files:
+        side = Berth(files, 1)
+        side.load("fleet", workload.smallest.fleet)
+        with running(side.server("fleet", tmp_path, limited=True)) as server:
+            limits = Path("/proc", str(server.pid), "limits").read_text()
+            assert str(MEMORY_LIMIT_KB * 1024) in limits
+            await send(workload.smallest, server.port)
