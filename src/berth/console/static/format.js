@@ -32,7 +32,7 @@ function formatMebibytes(value) {
       return `${scaled >= 100 ? Math.round(scaled) : Math.round(scaled * 10) / 10} ${unit}`;
     }
   }
-  return `${WHOLE.format(value)} MiB`;
+  return value === 0 ? "0" : `${WHOLE.format(value)} MiB`;
 }
 
 /**

@@ -4,6 +4,7 @@
 import { html, nothing, render } from "./vendor/lit-html/lit-html.js";
 import { drawActions, openDialog } from "./actions.js";
 import { linkTo, readAddress } from "./address.js";
+import { dropFleet } from "./fleet.js";
 import { redraw, startDrawing } from "./frame.js";
 import { live, startLive, stopLive, takeEvents } from "./live.js";
 import { refusalOf } from "./parts.js";
@@ -114,6 +115,7 @@ addEventListener("keydown", onKey);
 onSessionEnd(() => {
   stopLive();
   dropAll();
+  dropFleet();
 });
 try {
   await resume();

@@ -184,18 +184,29 @@ function classes(column) {
   return `${column.isNumber ? "number" : ""} ${column.isWide ? "wide" : ""}`;
 }
 
+const collator = new Intl.Collator("en", { numeric: true });
+/** What was sorted last, for drawings in which nothing else is asked for. */
+/** @type {{ rows: unknown[], name: string, isDown: boolean, sorted: unknown[] } | null} */
+let lastSort = null;
+
 /**
  * @template Row
  * @param {Row[]} rows
  * @param {Column<Row>} column
  * @param {boolean} isDown
+ * @returns {Row[]}
  */
 function sort(rows, column, isDown) {
+  if (lastSort?.rows === rows && lastSort.name === column.name && lastSort.isDown === isDown) {
+    return /** @type {Row[]} */ (lastSort.sorted);
+  }
   const sign = isDown ? -1 : 1;
-  return rows
+  const sorted = rows
     .map((row) => ({ row, by: column.by(row) }))
     .sort((one, other) => sign * compare(one.by, other.by))
     .map(({ row }) => row);
+  lastSort = { rows, name: column.name, isDown, sorted };
+  return sorted;
 }
 
 /**
@@ -204,7 +215,7 @@ function sort(rows, column, isDown) {
  */
 function compare(one, other) {
   if (typeof one === "number" && typeof other === "number") return one - other;
-  return String(one).localeCompare(String(other), "en", { numeric: true });
+  return collator.compare(String(one), String(other));
 }
 
 /**

@@ -3,7 +3,7 @@
 
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { goTo, linkTo } from "./address.js";
-import { get } from "./api.js";
+import { Refused, get } from "./api.js";
 import { redraw } from "./frame.js";
 import { may, session } from "./session.js";
 
@@ -30,7 +30,7 @@ export function drawSearch() {
     <input id="search" type="search" placeholder="Search hosts, servers, uuids, requests ( / )" aria-label="Search hosts, servers, uuids and request ids"
       autocomplete="off" spellcheck="false" role="combobox" aria-expanded=${isOpen} aria-controls="hits" aria-autocomplete="list"
       aria-activedescendant=${isOpen && hits.length > 0 ? `hit-${chosen}` : nothing}
-      @input=${(/** @type {InputEvent} */ event) => change(/** @type {HTMLInputElement} */ (event.target).value)} @keydown=${onKey} @blur=${() => setTimeout(close, 150)}>
+      @input=${(/** @type {InputEvent} */ event) => change(/** @type {HTMLInputElement} */ (event.target).value)} @keydown=${onKey} @blur=${() => setTimeout(closeIfLeft, 150)}>
     <ul id="hits" role="listbox" aria-label="Found" ?hidden=${!isOpen}>
       ${(hits ?? []).map(
         (hit, place) => html`<li id="hit-${place}" role="option" aria-selected=${place === chosen ? "true" : "false"} @mousedown=${() => open(hit)}>
@@ -83,21 +83,31 @@ function escapePattern(words) {
  */
 async function inHosts(words) {
   if (!may("berth:hosts:list")) return [];
-  const filter = UUID.test(words) ? `uuid=${words}` : `name=${encodeURIComponent(words)}`;
-  return findHosts(filter);
+  /** @type {Api.HostDetail[]} */
+  const hosts = UUID.test(words) ? await findHost(words) : (await findHosts(words)).hosts;
+  return hosts.map(({ name, uuid }) => ({ what: "host", text: name, link: linkTo("host", uuid) }));
 }
 
 /**
- * @param {string} filter
- * @returns {Promise<Hit[]>}
+ * @param {string} words
+ * @returns {Promise<Api.Hosts>}
  */
-async function findHosts(filter) {
+function findHosts(words) {
+  return get(`berth/v1/hosts?limit=5&name=${encodeURIComponent(`*${words}*`)}`);
+}
+
+/**
+ * @param {string} uuid
+ * @returns {Promise<Api.HostDetail[]>}
+ */
+async function findHost(uuid) {
   try {
-    /** @type {Api.OneHost} */
-    const { host } = await get(`berth/v1/hosts/${filter.split("=")[1]}`);
-    return [{ what: "host", text: host.name, link: linkTo("host", host.uuid) }];
-  } catch {
-    return [];
+    /** @type {Api.OneHostTree} */
+    const { host } = await get(`berth/v1/hosts/${uuid}`);
+    return [host];
+  } catch (error) {
+    if (error instanceof Refused && error.status === 404) return [];
+    throw error;
   }
 }
 
@@ -146,7 +156,13 @@ function open(hit) {
   close();
 }
 
+/** A hit that is clicked takes the focus first. */
+function closeIfLeft() {
+  if (document.activeElement?.id !== "search") close();
+}
+
 function close() {
+  clearTimeout(timer);
   asked++;
   state = { words: "", hits: null, chosen: 0 };
   redraw();

@@ -2,8 +2,13 @@
 /** The views, in the order of the menu. Each is in it for those whom the policy lets in. */
 
 import { may, session } from "./session.js";
+import { drawFleet } from "./views/fleet.js";
+import { drawHost, titleOfHost } from "./views/host.js";
+import { drawDoctor } from "./views/doctor.js";
+import { drawPool, drawPools, titleOfPool } from "./views/pools.js";
 import { drawServer, titleOfServer } from "./views/server.js";
 import { drawServers } from "./views/servers.js";
+import { drawWhy } from "./views/why.js";
 
 /** @typedef {import("./address.js").Address} Address */
 /** @typedef {import("./parts.js").Shown} Shown */
@@ -22,8 +27,14 @@ import { drawServers } from "./views/servers.js";
 
 /** @type {View[]} */
 const VIEWS = [
+  { name: "fleet", label: "Fleet", draw: drawFleet, rule: "berth:hosts:list" },
+  { name: "host", label: "Host", draw: drawHost, rule: "berth:hosts:list", isHidden: true, below: "fleet", titleOf: titleOfHost },
   { name: "servers", label: "Servers", draw: drawServers, rule: "os_compute_api:servers:detail", needsServers: true },
   { name: "server", label: "Server", draw: drawServer, rule: "os_compute_api:servers:show", needsServers: true, isHidden: true, below: "servers", titleOf: titleOfServer },
+  { name: "why", label: "Why", draw: drawWhy, rule: "berth:explain" },
+  { name: "pools", label: "Pools", draw: drawPools, rule: "berth:pools:list" },
+  { name: "pool", label: "Pool", draw: drawPool, rule: "berth:pools:list", isHidden: true, below: "pools", titleOf: titleOfPool },
+  { name: "doctor", label: "Doctor", draw: drawDoctor, rule: "berth:doctor:examine" },
 ];
 
 /** Those that the caller may see. */

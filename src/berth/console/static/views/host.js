@@ -1,0 +1,149 @@
+// @ts-check
+/** Host: its providers as a picture, who holds what of them, and what can be done with it. */
+
+import { html, nothing } from "../vendor/lit-html/lit-html.js";
+import { linkTo } from "../address.js";
+import { get } from "../api.js";
+import { count, formatAmount, formatNumber } from "../format.js";
+import { classesOf, hostButtons, stateChip } from "../hosts.js";
+import { bar, facts, link, panel, show, table } from "../parts.js";
+import { may } from "../session.js";
+import { use } from "../sources.js";
+import { amounts } from "./server.js";
+
+/** @typedef {Api.HostTreeDetail} Tree */
+/** @typedef {Api.TreePart} Part */
+
+/** @type {{ id: string, name: string }} */
+let last = { id: "", name: "Host" };
+
+/** @param {import("../address.js").Address} address */
+export function titleOfHost({ id }) {
+  return last.id === id ? last.name : "Host";
+}
+
+/** @param {import("../address.js").Address} address */
+export function drawHost({ id }) {
+  /** @type {import("../sources.js").Source<Tree>} */
+  const source = use(`host ${id}`, () => readHost(id), (change) => isAbout(source.value, change));
+  return show(source, (host) => html`
+    <div class="head"><h1>${host.name}</h1>${stateChip(host)}
+      <div class="beside">
+        ${may("berth:events:list") ? html`<a class="button" href=${linkTo("journal", "", { subject: host.uuid })}>History</a>` : nothing}
+        ${hostButtons(host)}
+      </div>
+    </div>
+    ${host.complaints.length === 0 ? nothing : panel("Complaints of its agent", html`<p class="quiet">The host is up. What its agent reported and could not be written:</p>
+      <ul>${host.complaints.map((complaint) => html`<li>${complaint}</li>`)}</ul>`)}
+    ${panel("How it is", factsOf(host))}
+    ${panel("What it has", html`${host.providers.length === 0 ? html`<p class="quiet">It has no inventory.</p>` : drawTree(host)}`, {
+      beside: host.providers_total > host.providers.length ? html`<span class="quiet">${formatNumber(host.providers.length)} of ${formatNumber(host.providers_total)} providers</span>` : nothing,
+    })}
+    ${panel("Who holds it", drawConsumers(host), { beside: html`<span class="quiet">${count(host.consumers_total, "consumer")}</span>` })}`);
+}
+
+/** @param {string} id */
+async function readHost(id) {
+  /** @type {Api.OneHostTree} */
+  const { host } = await get(`berth/v1/hosts/${encodeURIComponent(id)}`);
+  last = { id, name: host.name };
+  return host;
+}
+
+/**
+ * @param {Tree | undefined} host
+ * @param {import("../sources.js").AnyChange} change
+ */
+function isAbout(host, change) {
+  if (host === undefined) return false;
+  const isOurs = (/** @type {string} */ uuid) => host.providers.some((part) => part.uuid === uuid) || uuid === host.uuid;
+  switch (change.kind) {
+    case "host":
+    case "inventory":
+    case "provider_traits":
+    case "provider_aggregates":
+      return isOurs(change.provider);
+    case "provider":
+      return isOurs(change.provider) || isOurs(change.after?.parent_provider_uuid ?? "");
+    case "compute_host":
+      return change.id === host.uuid;
+    case "consumer":
+      return [change.before, change.after].some((state) => Object.keys(state?.allocations ?? {}).some(isOurs));
+    case "server":
+      return [change.before, change.after].some((state) => state?.host === host.name || state?.host === host.uuid);
+    default:
+      return false;
+  }
+}
+
+/** @param {Tree} host */
+function factsOf(host) {
+  /** @type {Array<[string, import("../parts.js").Shown]>} */
+  const pairs = [["Id", html`<code>${host.uuid}</code>`], ["Cell", host.cell ?? "none"], ["Driver", host.driver ?? "no agent"], ["Servers", may("os_compute_api:servers:detail") ? html`<a href=${linkTo("servers", "", { host: host.name })}>${formatNumber(host.servers)}</a>` : formatNumber(host.servers)]];
+  for (const domain of host.domains) if (domain.kind !== "cell") pairs.push([domain.kind, domain.name ?? domain.uuid]);
+  if (host.reason !== null) pairs.push([host.disabled ? "Disabled because" : "Reason", host.reason]);
+  if (host.build_failures > 0) pairs.push(["Failed builds in a row", formatNumber(host.build_failures)]);
+  return html`${facts(pairs)}<dl class="uses in-all">${classesOf([host.usage]).map((name) => html`<div><dt>${name}</dt><dd>${bar(name, host.usage[name]?.used ?? 0, host.usage[name]?.capacity ?? 0)}</dd></div>`)}</dl>`;
+}
+
+// -- the tree -------------------------------------------------------------------------------------
+
+/** @param {Tree} host */
+function drawTree(host) {
+  /** @type {Map<string | null, Part[]>} */
+  const below = new Map();
+  for (const part of host.providers) below.set(part.parent, [...(below.get(part.parent) ?? []), part]);
+  return html`<ul class="tree">${(below.get(null) ?? []).map((part) => drawPart(part, "", below))}</ul>`;
+}
+
+/**
+ * One provider as a box, with those below it inside.
+ * @param {Part} part
+ * @param {string} above the name of what it is in: names repeat it, and the picture need not
+ * @param {Map<string | null, Part[]>} below
+ * @returns {import("../parts.js").Template}
+ */
+function drawPart(part, above, below) {
+  const children = below.get(part.uuid) ?? [];
+  const short = above !== "" && part.name.startsWith(above) ? part.name.slice(above.length).replace(/^[_\-:.]+/, "") : part.name;
+  return html`<li class="part">
+    <div class="head"><h3 title=${part.name}>${short || part.name}</h3>
+      ${part.traits.length === 0 ? nothing : html`<details><summary>${count(part.traits.length, "trait")}</summary><p class="traits">${part.traits.map((trait) => html`<code>${trait}</code> `)}</p></details>`}
+    </div>
+    ${drawInventories(part)}
+    ${children.length === 0 ? nothing : html`<ul class="tree">${children.map((child) => drawPart(child, part.name, below))}</ul>`}
+  </li>`;
+}
+
+/** @param {Part} part */
+function drawInventories(part) {
+  const names = classesOf([part.inventories]);
+  if (names.length === 0) return html`<p class="quiet">No inventory of its own.</p>`;
+  return html`<div class="scroll"><table class="inventories"><caption class="hidden">Inventories of ${part.name}</caption>
+    <thead><tr><th scope="col">Class</th><th scope="col">Used</th><th scope="col" class="number">Total</th><th scope="col" class="number">Reserved</th><th scope="col" class="number">Ratio</th></tr></thead>
+    <tbody>${names.map((name) => {
+      const one = /** @type {Api.InventoryUse} */ (part.inventories[name]);
+      const capacity = Math.trunc((one.total - one.reserved) * one.allocation_ratio);
+      return html`<tr><th scope="row">${name}</th><td>${bar(name, one.used, capacity)}</td><td class="number">${formatAmount(name, one.total)}</td><td class="number">${formatAmount(name, one.reserved)}</td><td class="number">${one.allocation_ratio}</td></tr>`;
+    })}</tbody></table></div>`;
+}
+
+// -- who holds it ---------------------------------------------------------------------------------
+
+/** @param {Tree} host */
+function drawConsumers(host) {
+  const names = new Map(host.providers.map((part) => [part.uuid, part.name]));
+  /** @type {import("../parts.js").Column<Api.HostConsumer>[]} */
+  const columns = [
+    { name: "consumer", label: "Consumer", by: (one) => one.name ?? one.uuid, cell: (one) => (one.type === "INSTANCE" && one.name !== null ? link("server", one.uuid, one.name) : html`${one.name ?? ""} <code>${one.uuid}</code>`) },
+    { name: "type", label: "Type", by: (one) => one.type, isWide: true },
+    { name: "project", label: "Project", by: (one) => one.project_id, isWide: true },
+    {
+      name: "holds",
+      label: "Holds",
+      by: (one) => Object.values(one.allocations).reduce((sum, held) => sum + (held["VCPU"] ?? held["PCPU"] ?? 0), 0),
+      cell: (one) => html`${Object.entries(one.allocations).map(([provider, held]) => html`<div>${amounts(held)}${provider === host.uuid ? "" : html` <span class="quiet">from ${names.get(provider) ?? provider}</span>`}</div>`)}`,
+    },
+  ];
+  return table("Consumers", columns, host.consumers, (one) => one.uuid, { empty: "Nobody.", sort: "consumer" });
+}

@@ -1,0 +1,45 @@
+"""Why: the console asks what a colleague's link asks, and shows what the API answers."""
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.console.conftest import Console
+
+pytestmark = pytest.mark.clients
+
+
+def test_what_fits_is_shown_with_where_it_would_go(console: Console) -> None:
+    console.enter("why")
+    page = console.page
+    page.get_by_label("Flavor").select_option("m1.small")
+    page.get_by_label("How many").fill("2")
+    page.get_by_role("button", name="Ask").click()
+    expect(page.get_by_role("heading", name="It fits")).to_be_visible()
+    expect(page.get_by_role("region", name="Where it would go").get_by_role("listitem")).to_have_count(2)
+    body = {"flavor": {"vcpus": 1, "ram": 2048, "disk": 20}}
+    capacity = console.ask("POST", "/berth/v1/capacity", body)["capacity"]
+    answer = page.get_by_role("region", name="The answer")
+    expect(answer).to_contain_text(f"{capacity['count']:,} of them fit in all, on {capacity['hosts']} hosts.")
+
+
+def test_what_does_not_fit_is_explained_and_the_change_can_be_applied(console: Console) -> None:
+    question = {"flavor": {"vcpus": 200, "ram": 2048, "disk": 20}, "count": 1}
+    explanation = console.ask("POST", "/berth/v1/explain", question)["explanation"]
+    console.enter("why?flavor=m1.small&vcpus=200")
+    page = console.page
+    expect(page.get_by_role("heading", name="It does not fit")).to_be_visible()
+    expect(page.get_by_role("region", name="The answer")).to_contain_text(explanation["text"])
+    for step in explanation["steps"]:
+        row = page.get_by_role("row", name=step["constraint"])
+        expect(row.get_by_role("cell").nth(2)).to_have_text(str(step["left"]))
+    page.get_by_role("button", name="Change the question so").click()
+    expect(page.get_by_role("heading", name="It fits")).to_be_visible()
+    assert "vcpus=32" in page.url
+
+
+def test_a_refusal_shows_its_sentence_and_its_request(console: Console) -> None:
+    console.expect_error("404")
+    console.enter("why?flavor=m1.small&group=00000000-0000-4000-8000-000000000000")
+    alert = console.page.get_by_role("alert")
+    expect(alert).to_contain_text("00000000-0000-4000-8000-000000000000")
+    expect(alert).to_contain_text("req-")
