@@ -11,8 +11,9 @@ import pytest
 
 from berth.agent.fleet import SimHost, SimInventory, SimProvider
 from berth.agent.fleet import providers as providers_of
+from berth.model.devices import NumaPolicy
 from berth.model.rejections import SpecInvalid
-from berth.model.servers import Flavor, Server
+from berth.model.servers import Flavor, Need, Server
 from berth.sagas import resize
 from berth.scheduler.devices import DeviceCatalog, read_catalog
 from berth.sim.cloud import SimCloud
@@ -261,3 +262,52 @@ async def test_a_server_keeps_what_the_names_of_its_devices_meant(specs: dict[st
                 for move in moves:
                     await done(cloud, move, server)
                 await check_held()
+
+
+@pytest.mark.parametrize("policy", ["required", "legacy", "preferred", None])
+async def test_devices_of_needs_are_near_the_guest(policy: NumaPolicy | None) -> None:
+    """A VF for a port, through every move: wherever a server goes, it is below the server's own cell."""
+    specs = {"hw:numa_nodes": "1"} | ({} if policy is None else {"hw:pci_numa_affinity_policy": policy})
+    case = Case(specs, lambda held, host: is_near(held, "pf"))
+    # The guest fits into the second cell of each host, and the first has the first VF.
+    small = SimProvider(
+        name="numa0",
+        inventories={"VCPU": SimInventory(total=1), "MEMORY_MB": SimInventory(total=64)},
+        traits=("HW_NUMA_ROOT",),
+        children=make_cell(0, False).children,
+    )
+    fleet = [msgspec.structs.replace(host, children=(small, host.children[1])) for host in make_fleet()[:3]]
+    async with running(fleet=fleet) as cloud:
+        need = Need("port", {"SRIOV_NET_VF": 1})
+        servers = [new_server(cloud, flavor=make_flavor(case), needs=(need,)) for _ in range(2)]
+        for server in servers:
+            await done(cloud, "create", server)
+            await check(cloud, server, case)
+        for server in servers:
+            for moves in (("migrate", "confirm"), ("migrate", "revert"), ("live_migrate",)):
+                for move in moves:
+                    await done(cloud, move, server)
+                await check(cloud, server, case)
+
+
+@pytest.mark.parametrize(
+    ("policy", "status"), [("required", 409), ("legacy", 409), ("preferred", 200), (None, 409)]
+)
+async def test_a_need_that_is_added_is_near_the_server(policy: NumaPolicy | None, status: int) -> None:
+    specs = {"hw:numa_nodes": "1"} | ({} if policy is None else {"hw:pci_numa_affinity_policy": policy})
+    case = Case(specs, lambda held, host: is_near(held, "pf"))
+    async with running(fleet=make_fleet()[:1]) as cloud:
+        server = new_server(cloud, flavor=make_flavor(case))
+        await done(cloud, "create", server)
+        for number in range(5):
+            path = f"/berth/v1/servers/{server.id}/needs/port-{number}"
+            answer = await cloud.client().ask("PUT", path, {"resources": {"SRIOV_NET_VF": 1}})
+            assert answer.status == 200 or number == 4, answer.body
+            if number == 3:
+                for power in ("stop", "start"):
+                    await done(cloud, power, server)
+                await check(cloud, server, case)
+        # The card of its cell has no more, and that of the other cell has.
+        assert answer.status == status, answer.body
+        if status == 409:
+            assert "A device is free there, and not in a NUMA cell of the server." in str(answer.body)

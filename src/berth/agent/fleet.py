@@ -54,7 +54,13 @@ from berth.cell.protocol import (
     Units,
     explain_wrong_units,
 )
-from berth.model.placement import CLASSES_OF_HOSTS, STANDARD_CLASSES, STANDARD_TRAITS, is_custom_name
+from berth.model.placement import (
+    CLASSES_OF_HOSTS,
+    STANDARD_CLASSES,
+    STANDARD_TRAITS,
+    is_custom_name,
+    is_pci_class,
+)
 
 HOSTS_MAX: Final = 100_000
 POOLS_MAX: Final = 1_000
@@ -246,7 +252,7 @@ class _MadeUpUnits:
         """What makes up names for units of a class; None for a class without units."""
         if kind == "PCPU":
             return lambda: str(next(self._cpus))
-        if kind in ("SRIOV_NET_VF", "PGPU") or kind.startswith("CUSTOM_PCI_"):
+        if is_pci_class(kind):
             return lambda: _format_address(next(self._addresses))
         if kind == "VGPU":
             numbers = count()

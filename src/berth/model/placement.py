@@ -38,9 +38,10 @@ MIGRATION: Final = "MIGRATION"
 SHARES_VIA_AGGREGATE: Final = "MISC_SHARES_VIA_AGGREGATE"
 NUMA_ROOT: Final = "HW_NUMA_ROOT"
 HYPERTHREADING: Final = "HW_CPU_HYPERTHREADING"
+"""Traits: of a provider whose resources the trees of its aggregates may use, of a NUMA cell, of cores with
+several threads."""
 DEDICATED: Final = "PCPU"
 """The resource class of dedicated cpus."""
-"""The trait of a provider whose resources the trees of its aggregates may use."""
 
 CLASSES_OF_HOSTS: Final = ("VCPU", "PCPU")
 """What makes a root that shares something a host all the same, and not a pool."""
@@ -54,6 +55,12 @@ STATUS_DISABLED: Final = "COMPUTE_STATUS_DISABLED"
 
 FIRST_CUSTOM_CLASS: Final = ClassId(10000)
 """Custom classes are numbered from here, so that the standard list can grow below."""
+
+
+def is_pci_class(name: str) -> bool:
+    """Whether the units of a resource class are PCI devices."""
+    return name in ("SRIOV_NET_VF", "PGPU") or name.startswith("CUSTOM_PCI_")
+
 
 _CUSTOM_NAME = re.compile(r"CUSTOM_[A-Z0-9_]+\Z")
 

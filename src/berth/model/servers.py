@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from berth.model.devices import DeviceProfile, PciAlias
+from berth.model.devices import DeviceProfile, NumaPolicy, PciAlias
 from berth.model.placement import Wanted
 
 Held = tuple[Wanted, ...]
@@ -134,7 +134,8 @@ class Need(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     ``held`` is the part of the server's allocations that is there for it. A need of one group says in its own
     fields what it asks for; a need of several has them in ``groups``. The providers of the groups in
     ``same_subtree`` are in one subtree; where it ``isolates``, no two of its groups share a provider.
-    ``port`` is the port that it was made for: it is read again before every move.
+    ``port`` is the port that it was made for: it is read again before every move. ``numa_policy`` is what the
+    port says of how near to its server its devices must be; without it flavor and image say that.
     """
 
     name: str
@@ -146,6 +147,7 @@ class Need(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     same_subtree: tuple[str, ...] = ()
     port: str | None = None
     isolates: bool = False
+    numa_policy: NumaPolicy | None = None
 
     @property
     def parts(self) -> tuple[NeedGroup, ...]:

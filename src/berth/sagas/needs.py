@@ -20,7 +20,7 @@ import msgspec
 from berth.ledger import decide, replace_record
 from berth.model.commands import UNCHECKED, Claim, Enact, ReplaceAllocations
 from berth.model.ids import ConsumerId, ProviderId
-from berth.model.placement import INSTANCE
+from berth.model.placement import INSTANCE, NUMA_ROOT
 from berth.model.rejections import (
     NeedDoesNotFit,
     NeedInUse,
@@ -30,18 +30,20 @@ from berth.model.rejections import (
     ServerBusy,
     ServerNotFound,
     ServerUnsettled,
+    SpecInvalid,
     TooManyNeeds,
 )
 from berth.model.saga_runs import Assignment, assignment_id
-from berth.model.scheduling import HostCandidate
+from berth.model.scheduling import Affinity, HostCandidate
 from berth.model.servers import NEED_GROUPS_TOTAL_MAX, NEEDS_MAX, Held, Host, Need, Place, Server, VmState
 from berth.sagas.conflicts import ConflictRules, ServerHoldings, find_holdings, minus, plus
 from berth.sagas.proposals import request_units
-from berth.sagas.requests import ask_needs, groups_of, locate_needs
+from berth.sagas.requests import ask_needs, flavor_sizes, groups_of, list_pci_groups, locate_needs
 from berth.scheduler.candidates import HostCandidates
+from berth.scheduler.flavors import read_flavor
 from berth.scheduler.plugins import CANDIDATES_TRIED_MAX
 from berth.search.providers import find_unknown_traits
-from berth.view import Trial, View
+from berth.view import ProviderRecord, Trial, View
 
 _ASKED: Final = "change the needs"
 _NOT_RUNNING: Final[frozenset[VmState]] = frozenset(("stopped", "shelved", "shelved_offloaded"))
@@ -191,15 +193,17 @@ def _meet(view: View, server: Server, place: Place, need: Need, rest: Held, now_
     with Trial(view) as trial:
         if not isinstance(verdict, Rejection):
             trial.apply(verdict)
-        for candidate in islice(_find_candidates(view, place, need), CANDIDATES_TRIED_MAX):
+        found = list(islice(_find_candidates(view, place, need), CANDIDATES_TRIED_MAX))
+        near = _choose_near(view, server, need, found)
+        for candidate in near:
             whole = msgspec.structs.replace(freed, wanted=plus((rest, candidate.wanted)))
             verdict = decide(view, ReplaceAllocations((whole,)), now_s)
             if not isinstance(verdict, Rejection):
                 (met,) = locate_needs((need,), candidate)
                 return met
             refused = verdict
-        short = None if refused is not None else _find_short_group(view, place, need)
-    return NeedDoesNotFit(server.id, need.name, place.name, refused, short)
+        short = None if refused is not None or found else _find_short_group(view, place, need)
+    return NeedDoesNotFit(server.id, need.name, place.name, refused, short, bool(found) and not near)
 
 
 def _find_candidates(view: View, place: Place, need: Need) -> Iterator[HostCandidate]:
@@ -208,6 +212,38 @@ def _find_candidates(view: View, place: Place, need: Need) -> Iterator[HostCandi
     candidates = HostCandidates.of(view, ask_needs((need,)), is_there=True)
     assert not isinstance(candidates, Rejection), "the names have been looked at"
     return iter(()) if host is None else candidates.at(host)
+
+
+def _choose_near(
+    view: View, server: Server, need: Need, candidates: list[HostCandidate]
+) -> list[HostCandidate]:
+    """Of the ways to meet a need those in which PCI devices are as near to the server's NUMA cells as they
+    must be, and those first in which they are as near as they should be."""
+    groups = list_pci_groups((need,))
+    asked = read_flavor(flavor_sizes(server.flavor), server.image_properties, pci_groups=groups)
+    if not groups or isinstance(asked, SpecInvalid):
+        return candidates
+    suffixes = {suffix for suffix, _ in groups}
+    cells = {id for id, _ in server.held if NUMA_ROOT in view.providers[id].traits}
+    chosen: list[HostCandidate] = []
+    for ask in (asked.ask, *asked.otherwise[-1:]):
+        affinities = [affinity for affinity in ask.affinities if affinity.suffix in suffixes]
+        chosen += [
+            candidate
+            for candidate in candidates
+            if candidate not in chosen
+            and all(_is_near(view, dict(candidate.mappings), affinity, cells) for affinity in affinities)
+        ]
+    return chosen
+
+
+def _is_near(
+    view: View, providers: dict[str, tuple[ProviderId, ...]], affinity: Affinity, cells: set[ProviderId]
+) -> bool:
+    at: ProviderRecord | None = view.providers[providers[affinity.suffix][0]]
+    while at is not None and NUMA_ROOT not in at.traits:
+        at = at.parent
+    return affinity.or_outside if at is None else at.id in cells
 
 
 def _find_short_group(view: View, place: Place, need: Need) -> str | None:

@@ -1,12 +1,13 @@
 """What a server asks of the scheduler: its flavor, its image, the needs of other services, and where it
 may go."""
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
 from berth.model.ids import ConsumerId, GroupId, ProviderId
-from berth.model.placement import INSTANCE, SHARES_VIA_AGGREGATE
+from berth.model.placement import INSTANCE, SHARES_VIA_AGGREGATE, is_pci_class
 from berth.model.rejections import SpecInvalid
 from berth.model.saga_runs import Destination
 from berth.model.scheduling import (
@@ -22,7 +23,7 @@ from berth.model.servers import Flavor, Held, Need, NeedGroup, Server, ServerHin
 from berth.sagas.conflicts import overlap, plus
 from berth.sagas.hosts import place_of
 from berth.scheduler.devices import DeviceCatalog
-from berth.scheduler.flavors import FlavorAsk, FlavorSize, read_flavor
+from berth.scheduler.flavors import FlavorAsk, FlavorSize, PciGroups, read_flavor
 from berth.view import View
 
 _KEPT: Final = "kept."
@@ -93,11 +94,26 @@ def ask_needs(needs: tuple[Need, ...], ask: CandidatesRequest | None = None) -> 
     )
 
 
+def list_pci_groups(needs: Iterable[Need]) -> PciGroups:
+    """The groups of needs that ask for PCI devices."""
+    return tuple(
+        (suffix_of(need, group), need.numa_policy)
+        for need in needs
+        for group in need.parts
+        if any(map(is_pci_class, group.resources))
+    )
+
+
 def ask_resources(
     server: Server, devices: DeviceCatalog, kept: tuple[Need, ...] = ()
 ) -> FlavorAsk | SpecInvalid:
     """What a server needs, all together; ``kept``: what others have added."""
-    flavor_ask = read_flavor(flavor_sizes(server.flavor), server.image_properties, devices=devices)
+    flavor_ask = read_flavor(
+        flavor_sizes(server.flavor),
+        server.image_properties,
+        devices=devices,
+        pci_groups=list_pci_groups(server.needs),
+    )
     if isinstance(flavor_ask, SpecInvalid) or not (server.needs or kept):
         return flavor_ask
     needs = (*server.needs, *kept)

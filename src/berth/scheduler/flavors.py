@@ -24,6 +24,9 @@ request (docs/decisions/024):
 * ``_pci0``, ``_pci1``: one device each, near a guest cell as its policy wants it.
 * ``_accel0``, ``_accel1``: the groups of a device profile.
 
+PCI devices that a server needs beside its flavor, such as a port's VF, are near a guest cell by the same
+policy: their groups are joined to the request by those who know them (``pci_groups``).
+
 All other keys are judged where something new is asked for (``check_flavor``). A server that is there already
 keeps its flavor, and what its names of devices meant. It can be moved although the flavor has a key that
 would be refused today, or names a device that has left the settings.
@@ -35,7 +38,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from berth.model.devices import DeviceProfile, PciAlias
+from berth.model.devices import DeviceProfile, NumaPolicy, PciAlias
 from berth.model.placement import AMOUNT_MAX, DEDICATED, HYPERTHREADING, NUMA_ROOT, SHARES_VIA_AGGREGATE
 from berth.model.rejections import SpecInvalid
 from berth.model.scheduling import UNSUFFIXED, Affinity, CandidatesRequest, RequestGroup
@@ -85,6 +88,10 @@ _TOPOLOGY_KEYS: Final = ("numa_nodes", "cpu_policy", "mem_page_size", "pci_numa_
 NO_DEVICES: Final = DeviceCatalog()
 _THREADS_OF_A_CORE: Final = (1, 2, 4, 8)
 """Hosts with several threads to a core give dedicated cpus in whole cores: amounts are rounded up to that."""
+
+
+PciGroups = tuple[tuple[str, NumaPolicy | None], ...]
+"""Suffixes of groups that ask for PCI devices, each with a policy of its own if it has one."""
 
 
 class FlavorSize(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,9 +198,11 @@ def read_flavor(
     image_properties: Mapping[str, str] = {},
     root_disk: bool = True,
     devices: DeviceCatalog = NO_DEVICES,
+    pci_groups: PciGroups = (),
 ) -> FlavorAsk | SpecInvalid:
     """The request of a flavor and an image. ``root_disk`` False is for servers that boot from a volume."""
-    guest = _read_guest(flavor, image_properties, devices.override(flavor.aliases, flavor.profile))
+    catalog = devices.override(flavor.aliases, flavor.profile)
+    guest = _read_guest(flavor, image_properties, catalog, pci_groups)
     if isinstance(guest, SpecInvalid):
         return guest
     has_cells = "" if guest.topology is None else _name_topology(flavor.extra_specs, image_properties)
@@ -266,12 +275,12 @@ def _read_groups(
 
 
 class _Guest(NamedTuple):
-    """What a guest needs beside the groups that its flavor names. ``policies`` are those of the devices,
-    ``threads`` is that of dedicated cpus."""
+    """What a guest needs beside the groups that its flavor names. ``policies``: the groups of PCI devices,
+    and how near a guest cell each must be. ``threads`` is the policy of dedicated cpus."""
 
     topology: GuestTopology | None
     devices: tuple[RequestGroup, ...]
-    policies: tuple[str, ...]
+    policies: tuple[tuple[str, str], ...]
     profile: tuple[RequestGroup, ...]
     threads: str = "prefer"
 
@@ -314,8 +323,8 @@ class _Guest(NamedTuple):
         assert self.topology is not None
         near = frozenset(f"_numa{number}" for number in range(len(self.topology.cells)))
         return tuple(
-            Affinity(device.suffix, near, or_outside=policy == "legacy")
-            for device, policy in zip(self.devices, self.policies, strict=True)
+            Affinity(suffix, near, or_outside=policy == "legacy")
+            for suffix, policy in self.policies
             if preferred or policy != "preferred"
         )
 
@@ -324,10 +333,10 @@ _PLAIN: Final = _Guest(None, (), (), ())
 
 
 def _read_guest(
-    flavor: FlavorSize, properties: Mapping[str, str], catalog: DeviceCatalog
+    flavor: FlavorSize, properties: Mapping[str, str], catalog: DeviceCatalog, pci_groups: PciGroups
 ) -> _Guest | SpecInvalid:
     specs = flavor.extra_specs
-    if not specs and not properties:
+    if not specs and not properties and not pci_groups:
         return _PLAIN
     wrong = _wrong_hardware(specs, properties)
     if wrong is not None:
@@ -342,9 +351,12 @@ def _read_guest(
         return devices
     if isinstance(profile, SpecInvalid):
         return profile
-    policies = tuple(policy or alias.numa_policy for alias, _ in devices)
+    policies = (
+        *((group.suffix, policy or alias.numa_policy) for alias, group in devices),
+        *((suffix, own or policy or "legacy") for suffix, own in pci_groups),
+    )
     # To be near its device a guest must be somewhere: in one cell.
-    needs_cell = any(policy in ("required", "socket") for policy in policies)
+    needs_cell = any(policy in ("required", "socket") for _, policy in policies)
     topology = read_topology(size, specs, properties, needs_cell)
     if isinstance(topology, SpecInvalid):
         return topology
@@ -367,7 +379,7 @@ def _name_topology(specs: Mapping[str, str], properties: Mapping[str, str]) -> s
     keys = [f"{prefix}{name}" for name in _TOPOLOGY_KEYS for prefix in ("hw:", "hw_")]
     texts = {**specs, **properties}
     keys += [f"resources:{DEDICATED}", ALIAS_KEY]
-    return next(f"{key}={texts[key]}" for key in keys if key in texts)
+    return next((f"{key}={texts[key]}" for key in keys if key in texts), "numa_affinity_policy of a port")
 
 
 def _grains(topology: GuestTopology) -> Iterator[tuple[int, int]]:

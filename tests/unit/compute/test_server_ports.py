@@ -207,6 +207,25 @@ async def test_a_port_that_takes_a_device_must_ask_for_one(region: RegionWorld, 
     assert (await region.held(id))["host-21"] == {"SRIOV_NET_VF": 1}
 
 
+@pytest.mark.parametrize(
+    ("policy", "status"), [("required", "ERROR"), ("legacy", "BUILD"), (None, "BUILD"), ("close", None)]
+)
+async def test_a_port_says_how_near_to_the_server_its_device_is(
+    region: RegionWorld, ports: FakePorts, policy: str | None, status: str | None
+) -> None:
+    """No host has NUMA cells: a device that must be near one does not fit."""
+    await region.host(21, {"SRIOV_NET_VF": 4}, parent=1)
+    ports.request(PORT, (GROUP, {"SRIOV_NET_VF": 1}, []))
+    ports.ports[PORT]["numa_affinity_policy"] = policy
+    answer = await region.compute("POST", "/servers", body(PORT))
+    if status is None:
+        assert answer.status == 503
+        return
+    assert answer.status == 202
+    shown = await region.compute("GET", f"/servers/{answer.json['server']['id']}")
+    assert shown.json["server"]["status"] == status
+
+
 async def test_names_that_do_not_exist_and_the_name_of_a_need_that_is_taken(
     region: RegionWorld, ports: FakePorts
 ) -> None:

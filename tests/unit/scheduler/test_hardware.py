@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from berth.model.devices import NumaPolicy
 from berth.model.ids import ConsumerId
 from berth.model.placement import HYPERTHREADING, NUMA_ROOT, Inventory
 from berth.model.rejections import NoFit, SpecInvalid
@@ -324,6 +325,33 @@ def test_devices_are_near_the_guest_as_their_policy_says() -> None:
         specs = {"pci_passthrough:alias": "vf:1", **pinned}
         assert affinities({**specs, "hw:pci_numa_affinity_policy": policy}) == expected
         assert affinities(specs, {"hw_pci_numa_affinity_policy": policy}) == expected
+
+
+def test_devices_beside_the_flavor_are_near_the_guest_as_their_policy_says() -> None:
+    """A port's VF, by the policy of the port, of flavor or image, or else as Nova does without one."""
+
+    def affinities(
+        specs: dict[str, str], own: NumaPolicy | None = None, image: dict[str, str] | None = None
+    ) -> list[tuple[Affinity, ...]]:
+        found = read_flavor(flavor(specs), image or {}, pci_groups=(("_need_port", own),))
+        assert isinstance(found, FlavorAsk), found
+        return [ask.affinities for ask in (found.ask, *found.otherwise)]
+
+    pinned = {"hw:numa_nodes": "1"}
+    near, legacy = (Affinity("_need_port", NEAR),), (Affinity("_need_port", NEAR, or_outside=True),)
+    assert affinities({}) == [(), ()]
+    assert affinities({}, "required") == [near]
+    assert affinities(pinned) == [legacy]
+    assert affinities({"hw:pci_numa_affinity_policy": "required"}) == [near]
+    assert affinities(pinned, image={"hw_pci_numa_affinity_policy": "preferred"}) == [near, ()]
+    assert affinities({**pinned, "hw:pci_numa_affinity_policy": "required"}, "legacy") == [legacy]
+    assert affinities({**pinned, "hw:pci_numa_affinity_policy": "legacy"}, "socket") == [near]
+    refused = read_flavor(flavor({"resources:VCPU": "4"}), pci_groups=(("_need_port", "required"),))
+    assert refused == SpecInvalid(
+        "resources:VCPU",
+        "4",
+        "left out: numa_affinity_policy of a port takes cpus and memory as the flavor has them",
+    )
 
 
 def test_isolation_is_about_numbered_groups_and_not_about_cells_and_devices() -> None:

@@ -24,6 +24,7 @@ from berth.api.kernel import codes
 from berth.api.kernel.auth.keystone import v3_url
 from berth.api.kernel.problem import Problem
 from berth.client import Answer, Client, ClientError, Token, keystone_token
+from berth.model.devices import NumaPolicy
 from berth.model.placement import AMOUNT_MAX
 from berth.model.rejections import PortGone, PortInUse, PortNotFound, PortUnusable, Rejection
 from berth.model.servers import NEED_GROUPS_MAX, Need, NeedGroup
@@ -83,6 +84,7 @@ class Port(msgspec.Struct, frozen=True, rename={"vnic_type": "binding:vnic_type"
     device_id: str | None = None
     vnic_type: str = "normal"
     resource_request: _ResourceRequest | None = None
+    numa_affinity_policy: NumaPolicy | None = None
 
     def make_need(self) -> Need:
         """What the port needs of its server's host. A port may need nothing."""
@@ -90,9 +92,16 @@ class Port(msgspec.Struct, frozen=True, rename={"vnic_type": "binding:vnic_type"
         name = name_port_need(self.id)
         if not asked.request_groups:
             required = asked.required if asked.resources else ()
-            return Need(name, asked.resources, required, port=self.id)
+            return Need(name, asked.resources, required, port=self.id, numa_policy=self.numa_affinity_policy)
         groups = tuple(NeedGroup(group.id, group.resources, group.required) for group in asked.request_groups)
-        return Need(name, {}, groups=groups, same_subtree=asked.same_subtree, port=self.id)
+        return Need(
+            name,
+            {},
+            groups=groups,
+            same_subtree=asked.same_subtree,
+            port=self.id,
+            numa_policy=self.numa_affinity_policy,
+        )
 
 
 class _PortAnswer(msgspec.Struct, frozen=True):

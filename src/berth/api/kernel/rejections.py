@@ -1043,6 +1043,8 @@ def _shortage_words(rejection: r.FlavorTooSmall, _: bool) -> dict[str, str]:
 
 def _need_words(rejection: r.NeedDoesNotFit, _: bool) -> dict[str, str]:
     group = "" if rejection.group is None else f"the group {rejection.group} of "
+    if rejection.is_far:
+        return {"group": group, "refused": "A device is free there, and not in a NUMA cell of the server."}
     if rejection.refused is None:
         return {"group": group, "refused": "None of its providers has enough free and the required traits."}
     return {"group": group, "refused": berth_problem(rejection.refused).text}

@@ -218,6 +218,8 @@ class NeedDoesNotFit(Rejection, frozen=True):
     host: str
     refused: Rejection | None = None
     group: str | None = None
+    is_far: bool = False
+    """There is a device, and not where the server's NUMA cells are."""
 
 
 class NeedInUse(Rejection, frozen=True):
