@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import IO, Final, NamedTuple
 
 import msgspec
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.status import Status
 from rich.text import Text
 
@@ -99,16 +99,22 @@ class Screen:
         return self.console.is_terminal
 
     def print(self, *shown: RenderableType) -> None:
-        for one in shown:
-            if isinstance(one, str):
-                one = Text("\n".join(map(clean, one.split("\n"))))
-            self.console.print(one)
+        self.console.print(stack(*shown))
 
     def print_json(self, value: object, *, in_one_line: bool = False) -> None:
         content = msgspec.json.encode(value)
         text = content if in_one_line else msgspec.json.format(content)
         self.console.file.write(text.decode() + "\n")
         self.console.file.flush()
+
+
+def stack(*parts: RenderableType) -> Group:
+    """One below the other; texts as they are, without what a terminal would act on."""
+    return Group(*(_make_lines(one) if isinstance(one, str) else one for one in parts))
+
+
+def _make_lines(text: str) -> Text:
+    return Text("\n".join(map(clean, text.split("\n"))))
 
 
 def mark(word: str, style: str | None = None) -> Text:

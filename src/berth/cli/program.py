@@ -29,19 +29,26 @@ options. 'workers = 4' in the file, BERTH_WORKERS=4 and --workers 4 are the same
 """
 
 _COMMANDS: Final = (
-    ("db", "db", "prepare, check or snapshot the database"),
-    ("serve", "serve", "serve the Placement API until stopped (SIGTERM or Ctrl-C)"),
-    ("region", "serve", "serve Placement, and servers in cells (--cells), until stopped"),
-    ("settings", "settings", "list all settings with their values and where those come from"),
-    ("import", "placement_import", "import an existing OpenStack Placement database into an empty one"),
-    ("up", "up", "run a region, its cells and a simulated fleet, for a first look"),
-    ("cell", "cell", "run the conductor of a cell until stopped (SIGTERM or Ctrl-C)"),
-    ("agent", "agent", "run the agents of hosts until stopped (SIGTERM or Ctrl-C)"),
-    ("inspect", "inspect", "print what discovery finds on this machine, and talk to nobody"),
-    ("sim", "sim", "break or heal a host of the simulated fleet of 'berth up'"),
+    ("hosts", "hosts", "list hosts: how they are doing, and how full they are"),
+    ("host", "host", "show a host with its providers and who holds them; disable and enable it"),
+    ("servers", "servers", "list servers: where they are, and what is wrong with them"),
+    ("who", "who", "show who holds a host or a provider, or what a consumer holds"),
+    ("why", "why", "explain why a request fits nowhere, or where it would go"),
+    ("fit", "why", "count how many more of something fit, and where"),
+    ("pools", "pools", "list what hosts share, and how much of it is used"),
     ("doctor", "doctor", "compare servers and migrations with their allocations, and list what is wrong"),
     ("pool", "pool", "list, create, change and delete what hosts share: storage, addresses"),
     ("cluster", "cluster", "create, watch, scale, repair and delete clusters of servers"),
+    ("up", "up", "run a region, its cells and a simulated fleet, for a first look"),
+    ("sim", "sim", "break or heal a host of the simulated fleet of 'berth up'"),
+    ("serve", "serve", "serve the Placement API until stopped (SIGTERM or Ctrl-C)"),
+    ("region", "serve", "serve Placement, and servers in cells (--cells), until stopped"),
+    ("cell", "cell", "run the conductor of a cell until stopped (SIGTERM or Ctrl-C)"),
+    ("agent", "agent", "run the agents of hosts until stopped (SIGTERM or Ctrl-C)"),
+    ("inspect", "inspect", "print what discovery finds on this machine, and talk to nobody"),
+    ("settings", "settings", "list all settings with their values and where those come from"),
+    ("db", "db", "prepare, check or snapshot the database"),
+    ("import", "placement_import", "import an existing OpenStack Placement database into an empty one"),
 )
 """The name, the module and the summary of each command."""
 

@@ -1,7 +1,7 @@
 """Questions to a region: what is fetched, how it is shown to people, and whether all is well.
 
     fetch(client, arguments) -> data     what --json prints, as it is
-    render(data, arguments)  -> shown    for people
+    render(data, arguments)  -> shown    for people; ``arguments.now_s`` is the time of the answer
     judge(data)              -> 0 or 1   the exit status: 1 if something is not well
 
 With --watch the question is repeated until it is interrupted. A region that is away meanwhile is waited for:
@@ -13,12 +13,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.live import Live
 from rich.text import Text
 
 from berth.cli.command import CommandError, add_json, seconds
-from berth.cli.output import Screen, show_patience
+from berth.cli.output import Screen, show_patience, stack
 from berth.cli.region import add_region, connect
 from berth.client import Client, ClientError
 from berth.runtime.clock import Clock, SystemClock
@@ -42,15 +42,19 @@ class Question(NamedTuple):
         return asyncio.run(self.answer(arguments, client))
 
     async def answer(
-        self, arguments: argparse.Namespace, client: Client, screen: Screen | None = None
+        self,
+        arguments: argparse.Namespace,
+        client: Client,
+        screen: Screen | None = None,
+        clock: Clock | None = None,
     ) -> int:
         """Ask, and show the answer; the exit status."""
-        screen = screen or Screen()
+        screen, clock = screen or Screen(), clock or SystemClock()
         try:
             if getattr(arguments, "watch", False):
-                await _Watch(self, arguments, client, screen).run()
+                await _Watch(self, arguments, client, screen, clock).run()
             with show_patience(f"asking {client.endpoint}"):
-                data = await self.fetch(client, arguments)
+                data = await self.fetch_now(client, arguments, clock)
         except ClientError as error:
             raise CommandError(str(error)) from error
         finally:
@@ -60,6 +64,11 @@ class Question(NamedTuple):
         else:
             screen.print(self.render(data, arguments))
         return self.judge(data)
+
+    async def fetch_now(self, client: Client, arguments: argparse.Namespace, clock: Clock) -> Any:
+        data = await self.fetch(client, arguments)
+        arguments.now_s = clock.now_ns() / 1e9
+        return data
 
 
 def add_question(command: argparse.ArgumentParser, *, can_watch: bool = True) -> None:
@@ -84,13 +93,13 @@ class _Watch:
         arguments: argparse.Namespace,
         client: Client,
         screen: Screen,
-        clock: Clock | None = None,
+        clock: Clock,
     ) -> None:
         self._question = question
         self._arguments = arguments
         self._client = client
         self._screen = screen
-        self._clock = clock or SystemClock()
+        self._clock = clock
 
     async def run(self) -> None:
         """Ask until interrupted."""
@@ -102,16 +111,16 @@ class _Watch:
             shown: RenderableType = Text(f"asking {self._client.endpoint} ...")
             while True:
                 try:
-                    data = await self._question.fetch(self._client, self._arguments)
+                    data = await self._question.fetch_now(self._client, self._arguments, self._clock)
                     shown = self._question.render(data, self._arguments)
-                    live.update(shown, refresh=True)
+                    live.update(stack(shown), refresh=True)
                 except ClientError as error:
                     _raise_unless_away(error)
-                    live.update(Group(shown, Text(f"\nlost, retrying: {error}", style="red")), refresh=True)
+                    live.update(stack(shown, Text(f"\nlost, retrying: {error}", style="red")), refresh=True)
                 await asyncio.sleep(self._arguments.interval)
 
     async def _print_once(self) -> None:
-        data = await self._question.fetch(self._client, self._arguments)
+        data = await self._question.fetch_now(self._client, self._arguments, self._clock)
         if self._arguments.json:
             self._screen.print_json(data, in_one_line=True)
         else:

@@ -26,6 +26,7 @@ from berth.runtime.settings import BY_NAME
 _URL: Final = f"http://{BY_NAME['listen'].default}"
 _DATA: Final = Path("data")
 _RETRIES: Final = 3
+API_VERSIONS: Final = {"openstack-api-version": "compute 2.94,placement 1.39"}
 _FOREIGN: Final = ("url", "os_cloud", "token_file", "ca_file")
 _WAYS: Final = (
     "Give one of: --os-cloud NAME (or OS_CLOUD, or OS_AUTH_URL and so on), a token in BERTH_TOKEN or "
@@ -65,7 +66,7 @@ def _connect_to_named(arguments: argparse.Namespace, environ: Mapping[str, str])
         return _connect_to_cloud(read_cloud(arguments.os_cloud, environ), address, arguments.ca_file)
     token = find_secret("BERTH_TOKEN", arguments.token_file)
     if token is not None:
-        headers = {"x-auth-token": token}
+        headers = {"x-auth-token": token, **API_VERSIONS}
         return Client(address or _URL, headers, ca_file=arguments.ca_file, retries=_RETRIES)
     named = environ.get("OS_CLOUD")
     cloud = read_cloud(named, environ) if named else read_variables(environ)
@@ -89,13 +90,15 @@ def _read_address(environ: Mapping[str, str]) -> str | None:
 
 def _connect_to_folder(path: Path) -> Client:
     folder = Folder(path)
-    return Client(folder.running().url, {"x-auth-token": folder.secrets().admin}, retries=_RETRIES)
+    headers = {"x-auth-token": folder.secrets().admin, **API_VERSIONS}
+    return Client(folder.running().url, headers, retries=_RETRIES)
 
 
 def _connect_to_cloud(cloud: CloudDescription, address: str | None, ca_file: Path | None) -> Client:
     login = CloudLogin(cloud)
     return Client(
         address or login.find_endpoint(),
+        API_VERSIONS,
         token=login.fetch_token,
         ca_file=ca_file or cloud.ca_file,
         verify=cloud.is_verified,

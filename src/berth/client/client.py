@@ -369,4 +369,9 @@ def _first_error(body: Any) -> dict[str, Any]:
     match body:
         case {"errors": [dict() as first, *_]}:
             return first
+        case dict() if len(body) == 1:
+            # As Nova and Keystone have it: {"badRequest": {"message": ...}}.
+            [only] = body.values()
+            if isinstance(only, dict) and isinstance(only.get("message"), str):
+                return {"detail": only["message"]}
     return {}

@@ -1,0 +1,119 @@
+"""What commands print of a small region, for people and as JSON: tests/golden/cli. After a change that is
+meant:
+
+    UPDATE_GOLDEN=1 .venv/bin/pytest tests/unit/cli/test_golden.py && git diff tests/golden
+
+The region's clock stands still and its ids come from a seed, so it is the same region every time.
+"""
+
+import io
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from berth.cli import host, hosts, pools, servers, who, why
+from berth.cli.output import Screen
+from berth.cli.program import make_parser
+from berth.cli.question import Question
+from berth.cli.region import API_VERSIONS
+from berth.client import connect_directly
+from tests.worlds import RegionWorld, uuid_of
+
+pytestmark = pytest.mark.fast
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "cli"
+QUESTIONS: dict[str, tuple[Question, str, int]] = {
+    "hosts": (hosts.QUESTION, "hosts", 0),
+    "hosts-down": (hosts.QUESTION, "hosts host-* --state down --cell cell-1", 0),
+    "hosts-none": (hosts.QUESTION, "hosts nowhere", 0),
+    "host": (host.QUESTION, "host host-1", 0),
+    "host-disable": (host.QUESTION, "host host-2 disable --reason=disks", 0),
+    "servers": (servers.QUESTION, "servers", 0),
+    "servers-error": (servers.QUESTION, "servers --status error", 0),
+    "who-host": (who.QUESTION, "who host-1", 0),
+    "who-provider": (who.QUESTION, f"who {uuid_of(9)}", 0),
+    "who-consumer": (who.QUESTION, f"who {uuid_of(800)}", 0),
+    "why": (why.EXPLANATION, "why --flavor large --group g --count 3 --host host-2", 1),
+    "why-fits": (why.EXPLANATION, "why --resource VCPU=1", 0),
+    "fit": (why.CAPACITY, "fit --flavor small", 0),
+    "fit-none": (why.CAPACITY, "fit --resource VCPU=1000", 1),
+    "pools": (pools.QUESTION, "pools", 0),
+}
+
+
+@pytest.fixture
+async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
+    """Four hosts, one of them down and one disabled; a server in each of the usual states; a pool."""
+    async with RegionWorld(tmp_path).running() as region:
+        await region.fleet(4, cells=2)
+        await region.host(9, {"VGPU": 4}, parent=1)
+        await region.group()
+        claim = {
+            "allocations": {uuid_of(9): {"resources": {"VGPU": 1}}},
+            "project_id": "render",
+            "user_id": "u",
+            "consumer_generation": None,
+            "consumer_type": "WORKLOAD",
+        }
+        await region.change("PUT", f"/allocations/{uuid_of(800)}", claim)
+        pool = {"name": "nas", "inventories": {"DISK_GB": {"total": 5000}}, "traits": []}
+        aggregates = {"aggregates": [uuid_of(500)]}
+        await region.change("PUT", f"/berth/v1/pools/{uuid_of(70)}", {"pool": pool | aggregates})
+        await region.host_status(4, disabled=True, reason="new fans")
+        await region.active("web")
+        await region.finish(await region.create("db"), error="no space left on device")
+        await region.create("cache")
+        await region.host_status(3, down=True, build_failures=2)
+        region.clock.advance(120)
+        yield region
+
+
+async def ask(
+    region: RegionWorld, question: Question, words: list[str], width: int | None
+) -> tuple[int, str]:
+    stream = io.StringIO()
+    client = connect_directly(region.application, {"x-auth-token": "admin", **API_VERSIONS})
+    arguments = make_parser().parse_args(words)
+    status = await question.answer(arguments, client, Screen(stream, width=width), region.clock)
+    return status, stream.getvalue()
+
+
+def compare(name: str, text: str) -> None:
+    file = GOLDEN / name
+    if os.environ.get("UPDATE_GOLDEN"):
+        file.write_text(text)
+    assert text == file.read_text()
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+async def test_what_is_printed(region: RegionWorld, name: str) -> None:
+    question, words, expected = QUESTIONS[name]
+    status, text = await ask(region, question, words.split(), None)
+    assert status == expected
+    compare(f"{name}.txt", text)
+    status, text = await ask(region, question, [*words.split(), "--json"], None)
+    assert status == expected
+    compare(f"{name}.json", text)
+    msgspec.json.decode(text)
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+async def test_it_fits_a_terminal(region: RegionWorld, name: str) -> None:
+    question, words, _ = QUESTIONS[name]
+    _, text = await ask(region, question, words.split(), 80)
+    assert all(len(line) <= 80 for line in text.splitlines())
+
+
+async def test_a_consumer_and_what_it_holds(region: RegionWorld) -> None:
+    """Its id is not known before."""
+    id = await region.active("mail")
+    _, text = await ask(region, who.QUESTION, ["who", id], None)
+    assert text.startswith(f"mail  {id}  INSTANCE of project ")
+    assert "VCPU 2, MEMORY_MB 2 GiB" in text
+
+
+def test_no_golden_file_is_left_over() -> None:
+    assert {file.stem for file in GOLDEN.iterdir()} == set(QUESTIONS)
