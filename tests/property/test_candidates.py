@@ -207,6 +207,8 @@ def questions(draw: st.DrawFn) -> tuple[list[list[TreeNode]], CandidatesRequest]
         affinities=draw(affinities(suffixes)) if nested and len(suffixes) > 1 else (),
         guest_required=draw(guest_required),
         guest_groups=draw(st.frozensets(st.sampled_from([UNSUFFIXED, *suffixes]))),
+        root_member_of=draw(mostly(st.just(()), member_of, 5)),
+        root_not_member_of=draw(mostly(st.just(frozenset()), aggregates.map(lambda id: frozenset({id})), 5)),
     )
     return forest, request
 
@@ -281,6 +283,8 @@ def feasible_question(rng: random.Random) -> tuple[list[list[TreeNode]], Candida
         else (),
         guest_required=tuple((name,) for name in sorted(some(TRAITS, 0.5))) if rng.random() < 0.3 else (),
         guest_groups=frozenset(rng.sample(names, rng.randint(0, len(names)))),
+        root_member_of=(tuple(rng.sample(AGGREGATES, 2)),) if rng.random() < 0.1 else (),
+        root_not_member_of=some(AGGREGATES, 0.3) if rng.random() < 0.1 else frozenset(),
     )
     return forest, request
 

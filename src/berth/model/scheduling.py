@@ -73,7 +73,8 @@ class CandidatesRequest(msgspec.Struct, frozen=True, kw_only=True):
     groups are on one provider. ``affinities``: which devices are near which groups. ``split``: resource
     classes of the unsuffixed group that may come in parts from several providers of the tree; each of those
     has the traits in ``split_required``. ``guest_required``: each alternative is met by the root, or by a
-    provider of one of the ``guest_groups``.
+    provider of one of the ``guest_groups``. ``root_member_of``, ``root_not_member_of``: in which aggregates
+    the root itself is; a pool that serves it need not be in them.
     """
 
     groups: tuple[RequestGroup, ...]
@@ -89,6 +90,8 @@ class CandidatesRequest(msgspec.Struct, frozen=True, kw_only=True):
     split_required: frozenset[str] = frozenset()
     guest_required: tuple[AnyOf, ...] = ()
     guest_groups: frozenset[str] = frozenset()
+    root_member_of: tuple[tuple[AggregateId, ...], ...] = ()
+    root_not_member_of: frozenset[AggregateId] = frozenset()
 
     @property
     def apart(self) -> tuple[frozenset[str], ...]:

@@ -40,6 +40,9 @@ def all_candidates(view: View, request: CandidatesRequest) -> set[Candidate]:
         traits = facts.traits(anchor)
         if not request.root_required <= traits or request.root_forbidden & traits:
             continue
+        inside = facts.aggregates(anchor)
+        if inside & request.root_not_member_of or not _meets_all(inside, request.root_member_of):
+            continue
         ways = [list(_ways(facts, group, anchor)) for group in request.groups]
         for combination in itertools.product(*ways):
             if _stands(facts, request, anchor, combination):
@@ -102,7 +105,11 @@ def _lends(facts: "_Facts", group: RequestGroup, anchor: ProviderId, provider: P
 
 
 def _is_member(aggregates: frozenset[AggregateId], group: RequestGroup) -> bool:
-    return all(aggregates.intersection(alternatives) for alternatives in group.member_of)
+    return _meets_all(aggregates, group.member_of)
+
+
+def _meets_all(aggregates: frozenset[AggregateId], member_of: tuple[tuple[AggregateId, ...], ...]) -> bool:
+    return all(aggregates.intersection(alternatives) for alternatives in member_of)
 
 
 # -- all groups together -------------------------------------------------------------------------------

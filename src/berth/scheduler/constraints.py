@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from berth.model.ids import ClassId, Row
+from berth.model.ids import AggregateId, ClassId, Row
 from berth.model.placement import SHARES_VIA_AGGREGATE
 from berth.model.rejections import ConstraintStep, PoolShortage, Rejection
 from berth.model.scheduling import UNSUFFIXED, AnyOf, CandidatesRequest, RequestGroup, ScheduleRequest
@@ -226,7 +226,7 @@ def _general_constraints(
                 yield _Constraint(name_of(filter), asked, filter.passing_hosts(view, request))
     else:
         yield _Constraint("forced_host", f"the host {forced}", forced_host(view, forced))
-    yield from _root_traits(view, request.ask)
+    yield from _of_root(view, request.ask)
 
 
 def forced_host(view: View, name: str) -> Mask:
@@ -238,7 +238,13 @@ def forced_host(view: View, name: str) -> Mask:
     return mask
 
 
-def _root_traits(view: View, ask: CandidatesRequest) -> Iterator[_Constraint]:
+def _of_root(view: View, ask: CandidatesRequest) -> Iterator[_Constraint]:
+    inside = in_all_aggregates(view, ask.root_member_of)
+    if inside is not None:
+        yield _Constraint("member_of", _describe_member_of(ask.root_member_of), inside)
+    outside = in_any_aggregate(view, ask.root_not_member_of)
+    if outside is not None:
+        yield _Constraint("not_member_of", f"not in aggregate {_or(ask.root_not_member_of)}", ~outside)
     have = with_all_traits(view, tuple((name,) for name in sorted(ask.root_required)))
     if have is not None:
         yield _Constraint("root_required", f"the host itself has {_and(ask.root_required)}", have)
@@ -273,8 +279,7 @@ def _words(view: View, group: RequestGroup, ask: CandidatesRequest) -> Iterator[
     if group.forbidden:
         yield f"forbidden{suffix}", f"not {_or(group.forbidden)}{where}"
     if group.member_of:
-        asked = " and ".join(f"in aggregate {' or '.join(ids)}" for ids in group.member_of)
-        yield f"member_of{suffix}", asked
+        yield f"member_of{suffix}", _describe_member_of(group.member_of)
     if group.not_member_of:
         yield f"not_member_of{suffix}", f"not in aggregate {_or(group.not_member_of)}"
     if group.in_tree is not None:
@@ -374,6 +379,10 @@ def _reachable_hosts(view: View, usable: Mask) -> Mask:
         if usable[row]:
             found |= roots_served(view, view.record(row).aggregates)
     return found
+
+
+def _describe_member_of(member_of: tuple[tuple[AggregateId, ...], ...]) -> str:
+    return " and ".join(f"in aggregate {' or '.join(ids)}" for ids in member_of)
 
 
 def _alternatives(any_of: AnyOf) -> str:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from berth.model.ids import ClassId, Row
 from berth.model.placement import NUMA_ROOT
 from berth.model.scheduling import CandidatesRequest
-from berth.search.providers import with_all_traits, with_any_trait
+from berth.search.providers import narrow_to_roots
 from berth.search.slots import Slot, roots_of
 from berth.view import Mask, ProviderRecord, View
 
@@ -22,16 +22,11 @@ _ANCHORS_BEFORE_COUNTING: Final = 100
 
 
 def anchors_of(view: View, request: CandidatesRequest, slots: list[Slot]) -> Mask:
-    """The roots at which every slot has at least one choice, and whose own traits are as asked."""
+    """The roots at which every slot has at least one choice, and that are themselves as asked."""
     mask = slots[0].anchors.copy()
     for slot in slots[1:]:
         mask &= slot.anchors
-    required = with_all_traits(view, tuple((name,) for name in sorted(request.root_required)))
-    if required is not None:
-        mask &= required
-    forbidden = with_any_trait(view, request.root_forbidden)
-    if forbidden is not None:
-        mask &= ~forbidden
+    narrow_to_roots(view, mask, request)
     if len(slots) > 1:
         for suffixes in request.apart:
             _drop_with_too_few_providers(view, slots, suffixes, mask)

@@ -27,7 +27,12 @@ from berth.search.assignments import (
     assignments_of_sharing,
 )
 from berth.search.patterns import AlikeTrees, BarrenTrees, Candidate, Pattern, Patterns, TreeCandidates
-from berth.search.providers import find_unknown_host_traits, find_unknown_traits, in_all_aggregates
+from berth.search.providers import (
+    find_unknown_host_traits,
+    find_unknown_traits,
+    in_all_aggregates,
+    narrow_to_roots,
+)
 from berth.search.slots import Slot, slots_of
 from berth.view import ProviderRecord, View
 
@@ -106,8 +111,9 @@ def _find_refusal(view: View, request: CandidatesRequest, options: SearchOptions
     Upstream goes from group to group, and in each from classes to aggregates, traits, tree and amounts. It
     ends with nothing at the first that nothing meets, and does not see the unknown name behind it.
     """
-    roots = (record for record in view.providers.values() if record.parent is None)
-    if not any(_has_root_traits(record, request) for record in roots) and _asks_roots(request):
+    roots = view.roots()
+    narrow_to_roots(view, roots, request)
+    if _asks_roots(request) and not roots.any():
         return None
     for group in request.groups:
         for name, _ in group.resources:
@@ -127,11 +133,12 @@ def _find_refusal(view: View, request: CandidatesRequest, options: SearchOptions
 
 
 def _asks_roots(request: CandidatesRequest) -> bool:
-    return bool(request.root_required or request.root_forbidden)
-
-
-def _has_root_traits(root: ProviderRecord, request: CandidatesRequest) -> bool:
-    return request.root_required <= set(root.traits) and request.root_forbidden.isdisjoint(root.traits)
+    return bool(
+        request.root_required
+        or request.root_forbidden
+        or request.root_member_of
+        or request.root_not_member_of
+    )
 
 
 def _one_provider(

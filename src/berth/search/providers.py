@@ -156,6 +156,20 @@ def narrow_to_tree(view: View, mask: Mask, constraints: Constraints) -> None:
         mask &= view.root_rows == record.root.row
 
 
+def narrow_to_roots(view: View, mask: Mask, request: CandidatesRequest) -> None:
+    """Leave only roots that are themselves as the request asks."""
+    narrow(
+        view,
+        mask,
+        Constraints(
+            required=tuple((name,) for name in sorted(request.root_required)),
+            forbidden=request.root_forbidden,
+            member_of=request.root_member_of,
+            not_member_of=request.root_not_member_of,
+        ),
+    )
+
+
 def find_unknown_traits(view: View, constraints: Constraints) -> TraitsNotFound | None:
     names = {name for alternatives in constraints.required for name in alternatives}
     unknown = sorted(name for name in names | constraints.forbidden if not view.has_trait(name))

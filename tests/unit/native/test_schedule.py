@@ -318,5 +318,46 @@ async def test_what_stands_beside_a_flavor_with_cells_is_kept(world: Application
         assert found["placements"][0]["host_name"] == f"host-{number}"
     lacking = await ask(world, flavor=flavor, required=["HW_CPU_X86_AVX2"])
     assert lacking.status == 409
-    refused = await ask(world, flavor=flavor, member_of=[[uuid_of(800)]])
-    assert (refused.status, "member_of" in refused.error["detail"]) == (400, True)
+    await world.join(2, uuid_of(800))
+    found = await placed(world, flavor=flavor, member_of=[[uuid_of(800)]], dry_run=True)
+    assert found["placements"][0]["host_name"] == "host-2"
+
+
+@pytest.mark.parametrize("flavor", [True, False])
+async def test_the_aggregates_that_a_request_names_are_those_of_the_host_and_not_of_its_pool(
+    world: ApplicationWorld, flavor: bool
+) -> None:
+    await fleet(world)
+    pool, shared, east, west = (uuid_of(number) for number in (800, 801, 802, 803))
+    await world.host(9, {"DISK_GB": 100})
+    shares = {"resource_provider_generation": 1, "traits": ["MISC_SHARES_VIA_AGGREGATE"]}
+    await world.change("PUT", f"/resource_providers/{uuid_of(9)}/traits", shares)
+    await world.join(9, shared, west)
+    await world.join(1, shared, west)
+    await world.join(2, shared, east)
+    await world.join(3, shared, east, pool)
+    size = {"vcpus": 1, "ram": 1, "disk": 10}
+    needs = {"flavor": size} if flavor else {"resources": {"VCPU": 1, "MEMORY_MB": 1, "DISK_GB": 10}}
+    for where, hosts in (
+        ({"member_of": [[east]]}, {"host-2", "host-3"}),
+        ({"member_of": [[east], [pool]]}, {"host-3"}),
+        ({"not_member_of": [west]}, {"host-2", "host-3"}),
+        ({"member_of": [[west]], "not_member_of": [pool]}, {"host-1"}),
+    ):
+        answer = await placed(world, **needs, **where, dry_run=True, alternates=5)
+        [one] = answer["placements"]
+        assert {one["host_name"], *(other["host_name"] for other in one["alternates"])} == hosts
+        assert set(one["allocations"]) == {one["host_uuid"], uuid_of(9)}
+    refused = await ask(world, **needs, member_of=[[uuid_of(899)]])
+    assert refused.status == 409
+    assert uuid_of(899) in refused.error["detail"]
+    explained = await world.ask("POST", "/berth/v1/explain", {**needs, "member_of": [[uuid_of(899)]]})
+    assert f"outside of the aggregate {uuid_of(899)}" in str(explained.json)
+
+
+async def test_aggregates_beside_parts_are_those_of_the_host(world: ApplicationWorld) -> None:
+    await fleet(world)
+    await world.join(2, uuid_of(800))
+    parts = {"_A": {"resources": {"VCPU": 1}}}
+    answer = await placed(world, parts=parts, member_of=[[uuid_of(800)]], dry_run=True)
+    assert answer["placements"][0]["host_name"] == "host-2"

@@ -248,10 +248,14 @@ def _read_needs(asked: Ask, devices: DeviceCatalog) -> FlavorAsk:
         needs = check_flavor(flavor, {} if asked.image is None else asked.image.properties, devices)
         if isinstance(needs, Rejection):
             raise berth_problem(needs)
-        return needs.map_asks(lambda ask: _join(ask, asked))
+        return needs.map_asks(lambda ask: _join(_at_host(ask, asked), asked))
     if asked.image is not None:
         raise bad_body("an image goes with a flavor")
-    parts = [_make_group(UNSUFFIXED, asked)] if asked.resources else []
+    if not asked.resources and (asked.required or asked.forbidden or asked.in_tree is not None):
+        raise bad_body(
+            "required, forbidden and in_tree are about resources: give them with these, or in parts"
+        )
+    parts = [_make_spanning_group(asked)] if asked.resources else []
     parts += [_make_group(suffix, part) for suffix, part in asked.parts.items()]
     if not any(part.resources for part in parts):
         raise bad_body("nothing is asked for: give resources, parts with resources, or a flavor")
@@ -264,27 +268,29 @@ def _read_needs(asked: Ask, devices: DeviceCatalog) -> FlavorAsk:
         isolate=asked.group_policy == "isolate",
         same_subtrees=tuple(frozenset(suffixes) for suffixes in asked.same_subtree),
     )
-    return FlavorAsk(ask, ())
+    return FlavorAsk(_at_host(ask, asked), ())
+
+
+def _at_host(ask: CandidatesRequest, asked: Ask) -> CandidatesRequest:
+    """Aggregates that a request names beside its parts are those of the host: a pool that the host uses need
+    not be in them. Placement itself looks at the pool."""
+    return msgspec.structs.replace(
+        ask,
+        root_member_of=_require_distinct(asked.member_of),
+        root_not_member_of=frozenset(map(AggregateId, asked.not_member_of)),
+    )
 
 
 def _join(ask: CandidatesRequest, asked: Ask) -> CandidatesRequest:
     """A flavor's needs, and what the request itself requires beside it."""
-    beside = _make_group(UNSUFFIXED, asked)
-    with_host = [group.suffix for group in ask.groups if group.suffix == UNSUFFIXED]
-    if (beside.member_of or beside.not_member_of) and not with_host:
-        raise bad_body("member_of and not_member_of need a flavor with a disk, if its guest has NUMA cells")
+    beside = _make_spanning_group(asked)
     replace = msgspec.structs.replace
     groups = []
     for group in ask.groups:
         if group.suffix in ask.guest_groups or group.suffix == UNSUFFIXED:
             group = replace(group, forbidden=group.forbidden | beside.forbidden, in_tree=beside.in_tree)
-        if group.suffix == UNSUFFIXED:
-            group = replace(
-                group,
-                required=group.required if ask.guest_groups else _unite(group.required, beside.required),
-                member_of=_unite(group.member_of, beside.member_of),
-                not_member_of=group.not_member_of | beside.not_member_of,
-            )
+        if group.suffix == UNSUFFIXED and not ask.guest_groups:
+            group = replace(group, required=_unite(group.required, beside.required))
         groups.append(group)
     joined = replace(ask, groups=tuple(groups))
     if not ask.guest_groups:
@@ -298,6 +304,11 @@ def _join(ask: CandidatesRequest, asked: Ask) -> CandidatesRequest:
 
 def _unite(one: tuple[T, ...], other: tuple[T, ...]) -> tuple[T, ...]:
     return tuple(dict.fromkeys(one + other))
+
+
+def _make_spanning_group(asked: Ask) -> RequestGroup:
+    """What may come from several providers of a host. The aggregates beside it are the host's."""
+    return msgspec.structs.replace(_make_group(UNSUFFIXED, asked), member_of=(), not_member_of=frozenset())
 
 
 def _make_group(suffix: str, part: Part) -> RequestGroup:

@@ -22,6 +22,7 @@ from berth.search.providers import (
     in_all_aggregates,
     in_any_aggregate,
     narrow,
+    narrow_to_roots,
     roots_served,
     with_all_traits,
     with_any_trait,
@@ -60,7 +61,7 @@ def vary_amounts(variants: Variants, variant: Variant) -> Iterator[Variant]:
     view, ask = variants.view, variant.request.ask
     parts = [part for group in ask.groups for part in split_parts(view, group, ask)]
     hosts = variants.hosts(variant)
-    _leave_root_traits(view, ask, hosts)
+    narrow_to_roots(view, hosts, ask)
     offered: dict[tuple[tuple[tuple[str, str], int], ...], float] = {}
     for share in sorted({1, min(2, variants.needed), ceil(variants.needed / 2), variants.needed}):
         for row in _nearest(view, parts, hosts, share):
@@ -102,13 +103,6 @@ def split_parts(view: View, group: RequestGroup, ask: CandidatesRequest) -> Iter
         splits = spans and name in ask.split
         may_be = usable if not splits or parts is None else usable & parts
         yield AmountPart(group, name, class_id, amount, may_be, splits)
-
-
-def _leave_root_traits(view: View, ask: CandidatesRequest, hosts: Mask) -> None:
-    have = with_all_traits(view, tuple((name,) for name in sorted(ask.root_required)))
-    have_not = with_any_trait(view, ask.root_forbidden)
-    hosts &= True if have is None else have
-    hosts &= True if have_not is None else ~have_not
 
 
 def _nearest(view: View, parts: list[AmountPart], hosts: Mask, share: int) -> Iterator[Row]:

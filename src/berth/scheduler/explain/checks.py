@@ -125,6 +125,8 @@ class HostChecker:
             yield Check(
                 "root_forbidden", asked, f"it has {' and '.join(bad)}" if bad else "it has not", not bad
             )
+        places = RequestGroup(member_of=ask.root_member_of, not_member_of=ask.root_not_member_of)
+        yield from self._of_places(places, host, [host])
 
     # -- groups ---------------------------------------------------------------------------------
 

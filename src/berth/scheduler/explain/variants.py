@@ -143,6 +143,12 @@ def vary_constraints(variants: Variants, variant: Variant) -> Iterator[Variant]:
     for number, group in enumerate(ask.groups):
         for change, cost, other in _groups_without(variants.view, group):
             yield _with_ask(variant, _with_group(ask, number, other), change, cost)
+    of_host = RequestGroup(member_of=ask.root_member_of, not_member_of=ask.root_not_member_of)
+    for change, cost, other in _groups_without(variants.view, of_host):
+        changed = msgspec.structs.replace(
+            ask, root_member_of=other.member_of, root_not_member_of=other.not_member_of
+        )
+        yield _with_ask(variant, changed, change, cost)
     for change, cost, changed in _asks_without(ask):
         yield _with_ask(variant, changed, change, cost)
     yield from _without_filters(variants, variant)
