@@ -17,6 +17,8 @@ from bench.workload import Request, Searches
 from tests.servers import HOST, ServerProcess
 
 WARM_UP_S: Final = 0.5
+ALONE_S: Final = 2.0
+LONG_NS: Final = 500_000_000
 SAMPLES: Final = 5
 INVENTORY_FIELDS: Final = ("total", "reserved", "min_unit", "max_unit", "step_size", "allocation_ratio")
 
@@ -32,12 +34,17 @@ class Measurement(msgspec.Struct, frozen=True):
     throughput_per_s: float | None = None
     cpu_ms: float | None = None
     """Of the server's processes, for each operation that succeeded."""
+    cpu_max_ms: float | None = None
+    """Of the server's processes, for the operation that took them the most: the part of the longest wait that
+    other load on the machine has no share in. Where one client asks."""
     database_cpu_ms: float | None = None
     """Of the database server's."""
     memory_peak_mb: float | None = None
     client_busy: float | None = None
     problem: str | None = None
     waited_s: float | None = None
+    spent_cpu_ms: float | None = None
+    """Of the server's processes, until it was given up."""
 
 
 async def check_answers(request: Request, port: int, deadline_s: float) -> None:
@@ -94,7 +101,7 @@ async def measure(
     deadline_s: float,
 ) -> Measurement:
     """Send a request for a time. A server that does not answer in time, or dies, is a result too."""
-    begun_s = time.monotonic()
+    begun_s, begun_cpu_s = time.monotonic(), meter.cpu_s(server.pid)
     try:
         await check_answers(request, server.port, deadline_s)
         async with asyncio.timeout(seconds + 2 * deadline_s):
@@ -106,6 +113,7 @@ async def measure(
     return Measurement(
         problem=problem,
         waited_s=time.monotonic() - begun_s,
+        spent_cpu_ms=(meter.cpu_s(server.pid) - begun_cpu_s) * 1000,
         memory_peak_mb=meter.memory_peak_mb(server.pid),
     )
 
@@ -138,6 +146,7 @@ async def measure_operations(
     failures = dict(seen.failures + warm_up.failures)
     if not count:
         return Measurement(failures=failures, problem="nothing succeeded")
+    is_alone = len(operations) == 1 and statistics.median(seen.latencies_ns) < LONG_NS
     return Measurement(
         operations=count,
         failures=failures,
@@ -146,7 +155,23 @@ async def measure_operations(
         latency_p99_ms=sorted(seen.latencies_ns)[int(count * 0.99)] / 1e6,
         throughput_per_s=count / seen.seconds,
         cpu_ms=cpu_s / count * 1000,
+        cpu_max_ms=await longest_cpu_ms(server, operations[0]) if is_alone else None,
         database_cpu_ms=None if database_pid is None else database_cpu_s / count * 1000,
         memory_peak_mb=meter.memory_peak_mb(server.pid),
         client_busy=seen.client_busy,
     )
+
+
+async def longest_cpu_ms(server: ServerProcess, operation: Operation) -> float:
+    """The most that any of some operations in a row takes of the server's processes."""
+    pids = meter.processes_of(server.pid)
+    connection = await BenchConnection.open(HOST, server.port)
+    longest_ns, until_s = 0, time.monotonic() + ALONE_S
+    try:
+        while time.monotonic() < until_s:
+            before_ns = meter.cpu_ns(pids)
+            await operation(connection)
+            longest_ns = max(longest_ns, meter.cpu_ns(pids) - before_ns)
+    finally:
+        connection.close()
+    return longest_ns / 1e6

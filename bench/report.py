@@ -24,6 +24,7 @@ EMBEDDED: Final = FOLDER / "embedded.json"
 GROWTH: Final = FOLDER / "growth.json"
 SCHEDULING: Final = FOLDER / "scheduling.json"
 DEVICES: Final = FOLDER / "devices.json"
+DEVICES_COMPARED: Final = FOLDER / "devices-compared.json"
 PAGE: Final = FOLDER / "results.md"
 README: Final = Path(__file__).parent.parent / "README.md"
 BEGIN: Final = "<!-- bench: begin. Written by bench/report.py, as is all up to the end. -->"
@@ -57,7 +58,7 @@ class ReportRow(msgspec.Struct, frozen=True):
         return [
             _ratio(_latency_ms(upstream), _latency_ms(berth), at_least=upstream.problem is not None),
             _ratio(berth.throughput_per_s, upstream.throughput_per_s),
-            _ratio(upstream.cpu_ms, berth.cpu_ms),
+            _ratio(_cpu_ms(upstream), berth.cpu_ms, at_least=upstream.problem is not None),
         ]
 
 
@@ -105,6 +106,10 @@ def _latency_ms(side: Measurement) -> float | None:
     return side.latency_ms
 
 
+def _cpu_ms(side: Measurement) -> float | None:
+    return side.cpu_ms if side.problem is None else side.spent_cpu_ms
+
+
 def _ratio(large: float | None, small: float | None, *, at_least: bool = False) -> str:
     if large is None or not small:
         return "-"
@@ -121,6 +126,11 @@ def _latency(side: Measurement) -> str:
     return side.problem or _number(side.latency_ms)
 
 
+def _cpu(side: Measurement) -> str:
+    has_ended = side.problem is None or side.spent_cpu_ms is None
+    return f"{'' if has_ended else '> '}{_number(_cpu_ms(side))}"
+
+
 def _throughput(side: Measurement) -> str:
     failed = sum(side.failures.values())
     note = f" ({failed / (failed + side.operations):.0%} failed)" if failed else ""
@@ -133,7 +143,8 @@ FIGURES: Final[Sequence[tuple[str, Callable[[Measurement], str]]]] = (
     ("p99 ms", lambda side: _number(side.latency_p99_ms)),
     ("longest ms", lambda side: _number(side.latency_max_ms)),
     ("per second", _throughput),
-    ("server CPU ms", lambda side: _number(side.cpu_ms)),
+    ("server CPU ms", _cpu),
+    ("longest CPU ms", lambda side: _number(side.cpu_max_ms)),
     ("database CPU ms", lambda side: _number(side.database_cpu_ms)),
 )
 
@@ -209,6 +220,8 @@ LEGEND: Final = (
     "CPU is user and system time of all processes of the server for each operation, and the database "
     "server's apart. Only operations that succeeded count, and where some failed it says how many. A star "
     "marks a rate at which the load client, one thread on the same machine, was itself busy all the time. "
+    "Longest is what a client waited at most, whatever else the machine did; longest CPU is the most that "
+    "the server itself spent on one operation. "
     "The aim is what we want of the CPU ratio at least; where 10 of 10,000 hosts are asked for without a "
     "claim, of the latency ratio."
 )
@@ -232,6 +245,10 @@ def page(results: Results, embedded: Results | None) -> str:
     ]
     if embedded is not None:
         parts += ["## Both on SQLite", "", *_about(embedded), "", tables(embedded), ""]
+    compared = _kept(DEVICES_COMPARED)
+    if compared is not None:
+        title = "## Requests for devices, on hosts of 8 GPUs, 8 network cards and 2 NUMA cells"
+        parts += [title, "", *_about(compared), "", tables(compared), ""]
     for title, path in (
         ("How cost grows with the fleet", GROWTH),
         ("The scheduler", SCHEDULING),

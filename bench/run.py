@@ -237,7 +237,7 @@ def main() -> None:
     parser.add_argument("--embedded", action="store_true", help="only both on SQLite")
     parser.add_argument("--growth", action="store_true", help="only how cost grows, for Berth alone")
     parser.add_argument("--scheduling", action="store_true", help="only the scheduler, for Berth alone")
-    parser.add_argument("--devices", action="store_true", help="only requests for devices, for Berth alone")
+    parser.add_argument("--devices", action="store_true", help="only requests for devices")
     parser.add_argument("--against", metavar="REVISION", help="only Berth beside what it was at a revision")
     parser.add_argument("--threads", type=int, default=1, help="threads in each process of upstream")
     args = parser.parse_args()
@@ -263,6 +263,10 @@ def _run(args: argparse.Namespace, workloads: Sequence[Workload], scratch: Path)
     chosen = [part for part in ("embedded", "growth", "scheduling", "devices") if getattr(args, part)]
     if not chosen:
         chosen = ["embedded", "compared"] + (["growth", "scheduling", "devices"] if args.only is None else [])
+    # They are kept apart: a fleet with devices is a question of its own.
+    with_devices = [one for one in workloads if isinstance(one.fleet, Devices)]
+    if args.only is None:
+        workloads = [one for one in workloads if one not in with_devices]
     if "embedded" in chosen:
         embedded = uvloop.run(compare_embedded(workloads, args.threads, scratch))
         print(f"{report.tables(embedded)}\n")
@@ -273,6 +277,11 @@ def _run(args: argparse.Namespace, workloads: Sequence[Workload], scratch: Path)
         print(report.tables(results))
         if is_whole:
             report.keep(results, report.COMPARISON)
+    if "devices" in chosen:
+        compared = uvloop.run(compare(with_devices, args.threads, scratch))
+        print(f"\n{report.tables(compared)}")
+        if is_whole:
+            report.keep(compared, report.DEVICES_COMPARED)
     seconds = QUICK_S if args.quick else GROWTH_S
     for part, measure_fleet, fleet_of, sizes, path in (
         ("growth", grow, Flat, SIZES[:2] if args.quick else SIZES, report.GROWTH),
