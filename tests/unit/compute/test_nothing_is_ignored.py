@@ -5,8 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from berth.model.servers import Flavor, Image
-from tests.worlds import CIRROS, LARGE, SMALL, HttpAnswer, RegionWorld, uuid_of
+from berth.api.compute.api import ROUTES
+from berth.model.servers import Flavor, Host, Image
+from tests.worlds import CIRROS, LARGE, SECRET, SMALL, HttpAnswer, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -430,3 +431,49 @@ async def test_a_rebuild_cannot_change_the_pages_of_a_guest(region: RegionWorld)
     id = await region.active(imageRef=CIRROS.id, flavorRef=pages.id)
     refused = said(await region.act(id, "rebuild", {"imageRef": small.id}))
     assert "hw_mem_page_size is 'small'" in refused
+
+
+# -- parameters ---------------------------------------------------------------------------------
+
+NOT_SHOWN = {"/os-keypairs/{name}", "/os-hypervisors/{id}/uptime"}
+"""What is refused whatever the parameters are."""
+
+
+async def test_a_parameter_that_is_not_known_is_refused_wherever_something_is_read(
+    region: RegionWorld,
+) -> None:
+    await region.fleet()
+    await region.put(Host(id=uuid_of(1), number=1, name="host-1", cell="cell-1"))
+    server = f"/servers/{await region.active('one', metadata={'role': 'web'})}"
+    await region.act(server[9:], "os-migrateLive", {"host": None, "block_migration": "auto"})
+    (moving,) = region.migrations(server[9:])
+    (action, *_) = (await region.compute("GET", f"{server}/os-instance-actions")).json["instanceActions"]
+    specs = {"extra_specs": {"hw:cpu_policy": "dedicated"}}
+    await region.compute("POST", f"/flavors/{SMALL.id}/os-extra_specs", specs)
+    made = await region.compute("POST", "/os-aggregates", {"aggregate": {"name": "a"}})
+    filled = {
+        "/flavors/{id}/os-extra_specs/{key}": f"/flavors/{SMALL.id}/os-extra_specs/hw:cpu_policy",
+        "/flavors/{id}/os-flavor-access": f"/flavors/{SECRET.id}/os-flavor-access",
+        "/os-aggregates/{id}": f"/os-aggregates/{made.json['aggregate']['id']}",
+        "/os-quota-class-sets/{name}": "/os-quota-class-sets/default",
+        "/os-server-groups/{id}": f"/os-server-groups/{await region.group()}",
+        "/servers/{id}/metadata/{key}": f"{server}/metadata/role",
+        "/servers/{id}/migrations/{migration}": f"{server}/migrations/{moving.number}",
+        "/servers/{id}/os-instance-actions/{request_id}": (
+            f"{server}/os-instance-actions/{action['request_id']}"
+        ),
+    }
+    for path in sorted({route.path for route in ROUTES if route.method == "GET"} - NOT_SHOWN):
+        where = filled.get(path, path).replace("/servers/{id}", server).replace("/flavors/{id}", "/flavors/1")
+        where = where.replace("{pattern}", "host").replace("{project}", "project").replace("{id}", uuid_of(1))
+        version = "2.52" if "{pattern}" in path or "statistics" in path else "2.94"
+        known = await region.compute("GET", where, version=version)
+        assert known.status == 200, (where, known.body)
+        refused = await region.compute("GET", f"{where}?colour=red", version=version)
+        assert "'colour' is not supported" in said(refused), path
+
+
+async def test_parameters_that_clients_send_with_the_id_of_a_server_are_taken(region: RegionWorld) -> None:
+    await region.fleet()
+    server = await region.active()
+    assert (await region.compute("GET", f"/servers/{server}?all_projects=True")).status == 200

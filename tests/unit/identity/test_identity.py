@@ -261,7 +261,7 @@ async def test_a_list_is_refused_with_a_word_that_it_does_not_know(region: Regio
     """All of it was listed."""
     refused = await region.ask("GET", f"/identity/v3/{path}", token=ADMIN)
     assert refused.status == 400
-    assert "is not supported in a list of" in refused.json["error"]["message"]
+    assert "is not supported in a request for" in refused.json["error"]["message"]
 
 
 async def test_where_everybody_is_believed_any_password_will_do(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ What Nova has and Berth does not, and clients ask for all the same, is answered 
 refusal for whoever wants to add to them.
 """
 
+import dataclasses
 from typing import Any, Final
 
 import msgspec
@@ -57,11 +58,12 @@ async def refuse_new_keypair(call: Call) -> Response:
 # -- lists of a server --------------------------------------------------------------------------
 
 
-def _list_nothing(body: dict[str, Any], since: int = 1) -> Handler:
+def _list_nothing(body: dict[str, Any], since: int = 1, *, parameters: tuple[str, ...] = ()) -> Handler:
     """A list that is empty for every server: it belongs to services that are not here."""
 
     async def answer(call: Call) -> Response:
         require_version(call, since)
+        read_query(call, next(iter(body)), dict.fromkeys(parameters, since))
         await call.read(lambda view: find_server(call, view, call.params[0]))
         return json(body)
 
@@ -96,7 +98,7 @@ _NOT_OFFERED: Final = (
     Route(
         "GET",
         "/servers/{id}/os-volume_attachments",
-        _list_nothing({"volumeAttachments": []}),
+        _list_nothing({"volumeAttachments": []}, parameters=("limit", "offset")),
         policy="os_compute_api:os-volumes-attachments:index",
     ),
 )
@@ -136,11 +138,24 @@ _FAULTS: Final = {
 }
 
 
+def _refuse_unread_query(route: Route[Handler]) -> Route[Handler]:
+    """A GET whose handler has not looked at its parameters takes none: Nova would ignore them."""
+
+    async def answer(call: Call) -> Response:
+        response = await route.handler(call)
+        if not call.has_read_query:
+            read_query(call, route.path, {})
+        return response
+
+    return dataclasses.replace(route, handler=answer) if route.method == "GET" else route
+
+
 class ComputeApi(RoutedApi):
     PREFIX = PREFIX
 
     def __init__(self, services: Services) -> None:
-        super().__init__(services, ROUTES, below=V21, versions_at=(PREFIX, V21))
+        routes = map(_refuse_unread_query, ROUTES)
+        super().__init__(services, routes, below=V21, versions_at=(PREFIX, V21))
 
     def refuse(self, problem: Problem, request: Request) -> Response:
         name = _FAULTS.get(problem.status, "computeFault")

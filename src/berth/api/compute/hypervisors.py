@@ -124,7 +124,7 @@ async def show_statistics(call: Call) -> Response:
 
 
 async def show_hypervisor(call: Call) -> Response:
-    with_servers = _read_with_servers(call, call.query_values())
+    with_servers = _read_with_servers(call, read_query(call, "a hypervisor", {"with_servers": UUIDS}))
 
     def answer(view: View) -> Response:
         host = call.accept(find_hypervisor(view, call))

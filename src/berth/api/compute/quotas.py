@@ -224,6 +224,7 @@ def _read_project(call: Call) -> str:
         raise Problem(400, f"Invalid input: the id of a project has at most {_ID_MAX} characters.")
     if "user_id" in call.query_values():
         raise Problem(400, "Quotas of single users are not kept: leave user_id out.")
+    read_query(call, "quotas", {})
     return project
 
 

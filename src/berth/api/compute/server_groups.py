@@ -77,6 +77,8 @@ async def list_server_groups(call: Call) -> Response:
 
 
 async def show_server_group(call: Call) -> Response:
+    # Some clients send this with an id, too. It names one group, of whichever project.
+    read_query(call, "a server group", {"all_projects": 1})
     return await call.read(
         lambda view: json({"server_group": _show_whole(call, view, call.accept(_find_group(view, call)))})
     )

@@ -56,7 +56,7 @@ class Call:
     """``params`` are the variable parts of the path, in order; ``rules`` are those of the policy that the
     caller was let in by; ``version`` is the minor of the microversion, where the API has one."""
 
-    __slots__ = ("_access", "caller", "params", "request", "rules", "services", "version")
+    __slots__ = ("_access", "caller", "has_read_query", "params", "request", "rules", "services", "version")
 
     def __init__(
         self,
@@ -73,6 +73,7 @@ class Call:
         self.services = services
         self.rules = rules
         self.version = version
+        self.has_read_query = False
         self._access: Access | None = None
 
     # -- who asks -------------------------------------------------------------------------------
@@ -165,6 +166,7 @@ class Call:
 
     def query_pairs(self) -> list[tuple[str, str]]:
         """The parameters of the query, in order."""
+        self.has_read_query = True
         try:
             return parse_qsl(self.request.query_string, keep_blank_values=True, max_num_fields=_QUERY_MAX)
         except ValueError:

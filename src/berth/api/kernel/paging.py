@@ -55,8 +55,8 @@ _NO: Final = frozenset(("0", "f", "false", "off", "n", "no"))
 
 
 def read_query(call: Call, what: str, known: Mapping[str, int]) -> dict[str, str]:
-    """The parameters of a request for a list, each of them known: by name, and since which microversion. One
-    that is not would be a list of something else than was asked for."""
+    """The parameters of a request for ``what``, each of them known: by name, and since which microversion.
+    With one that is not, the answer would be to another question than was asked."""
     query = call.query_values()
     offered = [name for name, since in known.items() if call.version >= since]
     for name in query:
@@ -72,7 +72,7 @@ def read_query(call: Call, what: str, known: Mapping[str, int]) -> dict[str, str
 def _unknown(name: str, what: str, since: int | None, offered: Sequence[str]) -> Problem:
     why = "is not supported" if since is None else f"is not supported before microversion 2.{since}"
     there = f"Supported: {', '.join(sorted(offered))}." if offered else "It takes no parameters."
-    return Problem(400, f"Invalid input: {name[:100]!r} {why} in a list of {what}. {there}")
+    return Problem(400, f"Invalid input: {name[:100]!r} {why} in a request for {what}. {there}")
 
 
 def read_parameter(query: dict[str, str], name: str, default: int) -> int:

@@ -34,6 +34,8 @@ from berth.view import View
 
 
 async def show_server(call: Call) -> Response:
+    # Some clients send these with an id, too. It names one server, of whichever project.
+    read_query(call, "a server", {"all_projects": 1, "all_tenants": 1})
     id = call.params[0]
     return json(
         await call.read(lambda view: {"server": show_details(call, view, get_server(call, view, id))})
