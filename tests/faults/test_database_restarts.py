@@ -18,6 +18,7 @@ from tests.faults.lines import UNAVAILABLE, line_to
 from tests.faults.load import CAPACITY, ClientLoad, make_providers
 from tests.faults.verdict import assert_books_right
 from tests.servers import ServerProcess
+from tests.waiting import WITHIN_S
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
 
@@ -111,16 +112,35 @@ def test_readiness_says_that_the_database_is_away(
 @contextlib.contextmanager
 def hanging(database: PostgreSQL | MariaDB) -> Iterator[None]:
     """The database's processes are stopped. Their connections stay, and the kernel takes what is sent."""
-    os.kill(database.pid, signal.SIGSTOP)
-    children = Path(f"/proc/{database.pid}/task/{database.pid}/children").read_text().split()
-    processes = [database.pid, *map(int, children)]
-    for pid in processes:
-        os.kill(pid, signal.SIGSTOP)
+    processes = [database.pid]
     try:
+        freeze(database.pid)
+        # Now it starts no more of them.
+        children = Path(f"/proc/{database.pid}/task/{database.pid}/children").read_text().split()
+        for pid in map(int, children):
+            processes.append(pid)
+            freeze(pid)
         yield
     finally:
         for pid in processes:
             os.kill(pid, signal.SIGCONT)
+
+
+def freeze(pid: int) -> None:
+    """Stop a process, and wait until every thread of it has stopped. The signal is only sent when ``kill``
+    returns: on a busy machine the threads of a database answer for another 100 ms."""
+    os.kill(pid, signal.SIGSTOP)
+    deadline_s = time.monotonic() + WITHIN_S
+    while any(state_of(thread) != "T" for thread in Path(f"/proc/{pid}/task").iterdir()):
+        assert time.monotonic() < deadline_s, f"process {pid} does not stop"
+        time.sleep(0.002)
+
+
+def state_of(thread: Path) -> str:
+    try:
+        return (thread / "stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "T"  # It has ended.
 
 
 def test_a_database_that_hangs_is_logged_and_survived(
