@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from berth.agent.fleet import SimInventory, SimProvider, provider_id
-from berth.cell import hosts, saga_runs
+from berth.cell import hosts, providers, saga_runs
 from berth.cell.conductor import Conductor
 from berth.doctor.findings import examine
 from berth.model.events import Origin
@@ -279,6 +279,44 @@ async def test_what_placement_refuses_is_a_complaint_and_the_rest_is_written() -
         found = await operator.ask("GET", f"/resource_providers/{GPU0}/traits")
         assert sorted(found["traits"]) == ["CUSTOM_FINE", "HW_GPU_API_VULKAN"]
         assert (await operator.inventories(ID))["VCPU"]["total"] == 8
+
+
+async def test_one_bad_name_among_many_takes_few_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = providers._Placement.ask
+    writes = 0
+
+    async def count_writes(placement: Any, method: str, path: str, body: object = None) -> Any:
+        nonlocal writes
+        writes += method == "PUT" and path.endswith((f"{GPU0}/traits", f"{GPU0}/inventories"))
+        return await asked(placement, method, path, body)
+
+    kinds = {f"CUSTOM_{number}": SimInventory(total=1) for number in range(100)}
+    odd = gpu(0, inventories={"VGPU": SimInventory(total=3), "NO_SUCH_CLASS": SimInventory(total=1), **kinds})
+    odd = msgspec.structs.replace(odd, traits=("NO_SUCH_TRAIT", *kinds))
+
+    async with running() as operator:
+        monkeypatch.setattr(providers._Placement, "ask", count_writes)
+        await operator.restart(odd)
+        await operator.until_complaints("NO_SUCH_CLASS", "NO_SUCH_TRAIT")
+        assert len(await operator.inventories(GPU0)) == 101
+        assert writes < 40
+
+
+async def test_a_host_does_not_bring_names_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(providers, "_NAMES_MAX", 3)
+    async with running() as operator:
+        for number in range(2):
+            traits = (f"CUSTOM_{number}_A", f"CUSTOM_{number}_B")
+            await operator.restart(msgspec.structs.replace(gpu(0), traits=traits))
+            async with asyncio.timeout(PATIENCE_S):
+                path = f"/resource_providers/{GPU0}/traits"
+                while traits[0] not in (await operator.ask("GET", path))["traits"]:
+                    await asyncio.sleep(0.5)
+        await operator.until_complaints("has brought 3 new traits", "CUSTOM_1_B cannot be set")
+        found = await operator.ask("GET", "/traits?name=startswith:CUSTOM_")
+        assert "CUSTOM_1_B" not in found["traits"]
+        assert {"CUSTOM_0_A", "CUSTOM_0_B", "CUSTOM_1_A"} <= set(found["traits"])
+        await operator.is_up_for_a_while()
 
 
 async def test_a_class_that_shrinks_below_its_use_is_told_of() -> None:

@@ -4,6 +4,7 @@ A caller is known before its body is read, and speaks for one host (``agents``).
 """
 
 import logging
+from typing import TypeVar
 
 import msgspec
 
@@ -37,6 +38,8 @@ _BODY_BYTES_MAX = 8 << 20
 _LENGTH_DIGITS_MAX = 18
 _ROUTES = HEALTH_PATHS | {protocol.REGISTER, protocol.POLL, protocol.REPORT, protocol.CREDENTIAL}
 _encode = msgspec.json.Encoder().encode
+
+T = TypeVar("T")
 
 
 class AgentApi:
@@ -79,7 +82,7 @@ class AgentApi:
             return _refusal(401, str(error))
         except (BodyCutShort, BodyTooLarge) as error:
             return _refusal(413, str(error))
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             return _refusal(400, f"The body is invalid: {error}")
         except HostNotRegistered as error:
             return _refusal(404, f"The host {error} is not registered in this cell.")
@@ -114,7 +117,7 @@ class AgentApi:
         hosts = self._hosts
         match path:
             case protocol.REGISTER:
-                register = msgspec.json.decode(body, type=protocol.Register)
+                register = _decode(body, protocol.Register)
                 hosts.check_host(caller, register.host)
                 await hosts.register(register, caller)
                 return _json(
@@ -125,22 +128,29 @@ class AgentApi:
                     )
                 )
             case protocol.POLL:
-                poll = msgspec.json.decode(body, type=protocol.Poll)
+                poll = _decode(body, protocol.Poll)
                 hosts.check_joined(caller, poll.host)
                 return _json(_encode(await hosts.poll(poll, caller.version)))
             case protocol.REPORT:
-                report = msgspec.json.decode(body, type=protocol.Report)
+                report = _decode(body, protocol.Report)
                 hosts.check_joined(caller, report.host)
                 is_awaited = self._mailbox.settle(report.host, report.command, report.error)
                 return _json(_encode(protocol.ReportAnswer(awaited=is_awaited)))
             case protocol.CREDENTIAL:
-                wanted = msgspec.json.decode(body, type=protocol.NewCredential)
+                wanted = _decode(body, protocol.NewCredential)
                 hosts.check_joined(caller, wanted.host)
                 if caller.secret is None:
                     raise NotAllowed("To change a credential, send the current one.")
                 await hosts.change_credential(wanted.host, digest_of(wanted.credential))
                 return _json(b"{}")
         return _refusal(404, f"There is no path {path}.")
+
+
+def _decode(body: bytes, kind: type[T]) -> T:
+    # Every value but the last of a list or an object has a comma behind it.
+    if body.count(b",") > protocol.VALUES_MAX:
+        raise msgspec.ValidationError(f"it has more than {protocol.VALUES_MAX} values")
+    return msgspec.json.decode(body, type=kind)
 
 
 def _json(body: bytes, status: int = 200) -> Response:

@@ -58,6 +58,9 @@ INVENTORIES_MAX: Final = 2_000
 TRAITS_MAX: Final = 5_000
 UNITS_MAX: Final = 10_000
 """Limits of all providers of a host together."""
+VALUES_MAX: Final = 100_000
+"""Of a body: more than all of these together. They are counted before it is decoded: a million of them would
+take a second, and meanwhile no other host would be heard."""
 WAIT_SECONDS_MAX: Final = 60
 
 Uuid = Annotated[str, Meta(pattern="^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\\Z")]

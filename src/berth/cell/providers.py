@@ -20,7 +20,8 @@ tree is changed, and a complaint says which server it is.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from math import lcm
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
@@ -47,6 +48,9 @@ _HOLDERS_SHOWN: Final = 5
 _ATTEMPTS: Final = 10
 _LONGEST_S: Final = 300
 _CUSTOM: Final = "CUSTOM_"
+_NAMES_MAX: Final = 10_000
+"""Traits and resource classes that a host may bring while a conductor runs. They stay when the host does not
+have them any more: flavors may name them."""
 
 
 class WrittenTree(NamedTuple):
@@ -99,6 +103,7 @@ class HostTreeWriter:
         client.set_header(AGENT_CELL_HEADER, cell)
         self._placement = _Placement(client)
         self._aggregate = cell_aggregate(cell)
+        self._names_brought: Counter[str] = Counter()
 
     async def explain_refusal(self, host: Register) -> str | None:
         """Why an unknown host cannot join this cell; None if it can."""
@@ -144,7 +149,9 @@ class HostTreeWriter:
         find_units: FindUnits,
     ) -> WrittenTree:
         """Make the tree what the agent reports, as far as possible. ``before``: what the agent owns."""
-        writing = _Writing(self._placement, host, self._aggregate, before, note, find_units)
+        writing = _Writing(
+            self._placement, host, self._aggregate, before, note, find_units, self._names_brought
+        )
         providers = None
         try:
             async with asyncio.timeout(_LONGEST_S):
@@ -168,6 +175,7 @@ class _Writing:
         before: tuple[OwnedProvider, ...],
         note: Note,
         find_units: FindUnits,
+        names_brought: Counter[str],
     ) -> None:
         self._placement = placement
         self._host = host
@@ -175,6 +183,7 @@ class _Writing:
         self._before = {provider.id: provider for provider in before}
         self._note = note
         self._find_units = find_units
+        self._names_brought = names_brought
         self._rows: dict[str, dict[str, Any]] = {}
         """The host's tree as it was in Placement."""
         self._inside: set[str] = set()
@@ -451,12 +460,17 @@ class _Writing:
 
     async def _create_names(self, provider: ReportedProvider) -> None:
         """A name that cannot be created is refused where it is used."""
-        for name in provider.traits:
-            if name.startswith(_CUSTOM):
-                await self._placement.ask("PUT", f"/traits/{name}")
-        for name in provider.inventories:
-            if name.startswith(_CUSTOM):
-                await self._placement.ask("PUT", f"/resource_classes/{name}")
+        paths = [f"/traits/{name}" for name in provider.traits if name.startswith(_CUSTOM)]
+        paths += [f"/resource_classes/{name}" for name in provider.inventories if name.startswith(_CUSTOM)]
+        for path in paths:
+            if self._names_brought[self._host.host] >= _NAMES_MAX:
+                self.complain(
+                    f"{provider.name}: the host has brought {_NAMES_MAX} new traits and resource classes "
+                    "since its conductor started: no more are created."
+                )
+                return
+            answer = await self._placement.ask("PUT", path)
+            self._names_brought[self._host.host] += answer.status == 201
 
     async def _write_inventories(
         self, provider: ReportedProvider, said: OwnedProvider, before: OwnedProvider
@@ -486,12 +500,8 @@ class _Writing:
             return changed
 
         kinds = sorted(gone | said.inventories.keys())
-        if await self._placement.change(path, "inventories", change(kinds)) is not None:
-            # One of them is refused: try them one by one.
-            for kind in kinds:
-                cannot = await self._placement.change(path, "inventories", change((kind,)))
-                if cannot is not None:
-                    self.complain(f"{provider.name}: {kind} cannot be written: {cannot}")
+        async for kind, cannot in self._write_parts(path, "inventories", kinds, change):
+            self.complain(f"{provider.name}: {kind} cannot be written: {cannot}")
         for kind in sorted(withheld):
             await self._complain_of_withheld(provider, kind, must_wait)
         await self._complain_of_shrunk(provider, said, used)
@@ -542,11 +552,29 @@ class _Writing:
         def change(names: Iterable[str]) -> Callable[[list[str]], list[str]]:
             return lambda there: sorted({*there, *names} - gone)
 
-        if await self._placement.change(path, "traits", change(said.traits)) is not None:
-            for name in said.traits:
-                cannot = await self._placement.change(path, "traits", change((name,)))
-                if cannot is not None:
-                    self.complain(f"{provider.name}: the trait {name} cannot be set: {cannot}")
+        async for name, cannot in self._write_parts(path, "traits", said.traits, change):
+            self.complain(f"{provider.name}: the trait {name} cannot be set: {cannot}")
+
+    async def _write_parts(
+        self,
+        path: str,
+        key: str,
+        names: Sequence[str],
+        change: Callable[[Sequence[str]], Callable[[Any], Any]],
+    ) -> AsyncIterator[tuple[str, str]]:
+        """Write a change of these names, all at once; where that is refused, each half of it, and so on. The
+        names that are refused, and why. A thousand names with a bad one among them take some 20 writes."""
+        cannot = await self._placement.change(path, key, change(names))
+        if cannot is None:
+            return
+        if len(names) <= 1:
+            for name in names:
+                yield name, cannot
+            return
+        middle = len(names) // 2
+        for half in (names[:middle], names[middle:]):
+            async for refused in self._write_parts(path, key, half, change):
+                yield refused
 
 
 def _merge_inventory(

@@ -286,3 +286,41 @@ async def test_a_cell_says_how_it_is_as_a_region_does(placement: ServerProcess, 
     registered = 'berth_requests_total{method="POST",route="/agent/v1/register",status="200"} 1.0'
     assert registered in metrics
     assert "berth_journal_index " in metrics
+
+
+LIAR = "aaaaaaaa-0000-4000-8000-000000000001"
+
+
+def lie(root: str = "", rest: str = "") -> bytes:
+    """A registration with more in its first provider, and behind all of them."""
+    provider = f'{{"id": "{LIAR}", "name": "liar"{root}}}'
+    return f'{{"host": "{LIAR}", "name": "liar", "driver": "sim", "providers": [{provider}{rest}}}'.encode()
+
+
+LIES = {
+    "deep": (lie(rest=f'], "x": {"[" * 100_000}{"]" * 100_000}'), "maximum recursion depth"),
+    "no text": (lie(rest="]").replace(b"liar", b"\xff\xfe"), "can't decode byte 0xff"),
+    "a million units": (lie(', "units": {"PCPU": ["1"' + ', "1"' * 1_000_000 + "]}", "]"), "100000 values"),
+    "a million providers": (lie(rest=", {}" * 1_000_000 + "]"), "100000 values"),
+    "many servers": (lie(rest='], "servers": ["1"' + ', "1"' * 200_000 + "]"), "100000 values"),
+    "a circle": (lie(f', "parent": "{LIAR}"', "]"), "without a parent"),
+    "a large number": (lie(', "inventories": {"VCPU": {"total": 1e400}}', "]"), "out of range"),
+    "no number": (lie(', "inventories": {"VCPU": {"total": NaN}}', "]"), "malformed"),
+}
+
+
+async def test_bodies_of_agents_that_lie_are_refused_with_words_and_the_others_are_heard(
+    placement: ServerProcess, tmp_path: Path
+) -> None:
+    headers = {"x-agent-token": TOKEN, "x-agent-credential": f"{LIAR}:{'s' * 43}", "x-agent-version": "3"}
+    async with world(placement, tmp_path, hosts=1) as seen:
+        await seen.until_down(seen.hosts[0], False)
+        async with httpx.AsyncClient(base_url=seen.url, headers=headers, timeout=PATIENCE_S) as cell:
+            for name, (body, words) in LIES.items():
+                answer = await cell.post("/agent/v1/register", content=body)
+                assert answer.status_code == 400, (name, answer.text)
+                assert words in answer.text, name
+            metrics = (await cell.get("/metrics")).text
+        assert 'status="500"' not in metrics
+        assert not (await seen.find_agent(seen.hosts[0].id)).is_down
+        assert len(await seen.asked("/resource_providers")) == 1
