@@ -55,7 +55,10 @@ class Console:
 
     def ask(self, method: str, path: str, body: object = None, user: str = "admin") -> Any:
         """What the API answers to the same user."""
-        headers = {"x-auth-token": self.secrets[user], "openstack-api-version": "compute 2.94"}
+        headers = {
+            "x-auth-token": self.secrets[user],
+            "openstack-api-version": "compute 2.94,placement 1.39",
+        }
         answer = httpx.request(method, f"{self.cloud.url}{path}", json=body, headers=headers, timeout=30)
         assert answer.status_code < 400, answer.text
         return answer.json() if answer.content else None

@@ -2,7 +2,9 @@
 /** The views, in the order of the menu. Each is in it for those whom the policy lets in. */
 
 import { may, session } from "./session.js";
+import { drawCluster, drawClusters, titleOfCluster } from "./views/clusters.js";
 import { drawFleet } from "./views/fleet.js";
+import { drawGroup, drawGroups, titleOfGroup } from "./views/groups.js";
 import { drawHost, titleOfHost } from "./views/host.js";
 import { drawDoctor } from "./views/doctor.js";
 import { drawPool, drawPools, titleOfPool } from "./views/pools.js";
@@ -32,6 +34,10 @@ const VIEWS = [
   { name: "servers", label: "Servers", draw: drawServers, rule: "os_compute_api:servers:detail", needsServers: true },
   { name: "server", label: "Server", draw: drawServer, rule: "os_compute_api:servers:show", needsServers: true, isHidden: true, below: "servers", titleOf: titleOfServer },
   { name: "why", label: "Why", draw: drawWhy, rule: "berth:explain" },
+  { name: "groups", label: "Groups", draw: drawGroups, rule: "berth:groups:list" },
+  { name: "group", label: "Group", draw: drawGroup, rule: "berth:groups:show", isHidden: true, below: "groups", titleOf: titleOfGroup },
+  { name: "clusters", label: "Clusters", draw: drawClusters, rule: "berth:clusters:list", needsServers: true },
+  { name: "cluster", label: "Cluster", draw: drawCluster, rule: "berth:clusters:show", needsServers: true, isHidden: true, below: "clusters", titleOf: titleOfCluster },
   { name: "pools", label: "Pools", draw: drawPools, rule: "berth:pools:list" },
   { name: "pool", label: "Pool", draw: drawPool, rule: "berth:pools:list", isHidden: true, below: "pools", titleOf: titleOfPool },
   { name: "doctor", label: "Doctor", draw: drawDoctor, rule: "berth:doctor:examine" },

@@ -57,8 +57,10 @@ function repairing(finding) {
     isDanger: true,
     act: async () => {
       /** @type {Api.Repairs} */
-      const { repairs } = await ask("POST", "berth/v1/doctor/repair", { findings: [finding.id] });
-      return repairs.map((one) => `${one.outcome}: ${one.detail}`).join(" ") || "It was no longer there.";
+      const { repairs } = await ask("POST", "berth/v1/doctor/repair", { findings: [finding.id], dry_run: false });
+      const refused = repairs.find((one) => one.outcome === "refused");
+      if (refused !== undefined) throw new Error(refused.detail);
+      return repairs.length === 0 ? "There is nothing left to repair." : "Repaired.";
     },
   };
 }
