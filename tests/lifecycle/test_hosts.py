@@ -454,9 +454,7 @@ async def test_a_conductor_that_was_replaced_writes_nothing_of_hosts(monkeypatch
         cloud = operator.cloud
         reader = cloud.readers["cell1"]
         await cloud.until(lambda view: not any(host.complaints for host in view.records.all(Host)))
-        await reader.submit(
-            lambda view, now_s: saga_runs.begin_term(view), Origin("", "test", None, "test"), lambda *_: None
-        )
+        await reader.submit(saga_runs.begin_term, Origin("", "test", None, "test"), lambda *_: None)
 
         def hosts(view: Any) -> list[Any]:
             return [*view.records.all(Agent), *view.records.all(HostTree)]

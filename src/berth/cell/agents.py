@@ -132,6 +132,7 @@ def register_agent(
             registered_at_s=known.registered_at_s,
             changed_at_s=known.changed_at_s,
             complaints=known.complaints,
+            heard_at_s=known.heard_at_s,
         )
     tree = HostTree(id=agent.id, providers=_merge_trees(find_tree(view, agent.id), reported))
     changed = [record for record in (agent, tree) if view.records.current(record) != record]

@@ -12,6 +12,8 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+import msgspec
+
 from berth.cell import assignments, saga_runs
 from berth.cell.assignments import UnitsMissing
 from berth.cell.mailbox import Mailbox
@@ -58,6 +60,8 @@ _FORGET_AFTER_S: Final = 3600
 _REFUSALS_MAX: Final = 8
 """How often Placement may refuse a change that must be made before the run ends without it."""
 _FORGET_EVERY_NS: Final = 60_000_000_000
+_SIGN_EVERY_NS: Final = 60_000_000_000
+"""How often a conductor says in the journal that it is at work."""
 _ORIGIN: Final = Origin("", "conductor", None, "conductor")
 
 
@@ -91,6 +95,7 @@ class Conductor:
         self._refused: dict[str, int] = {}
         self.term = 0
         self._forgets_at_ns = 0
+        self._signs_at_ns = 0
         self._is_replaced = False
 
     async def take_over(self) -> None:
@@ -99,7 +104,8 @@ class Conductor:
         def written(view: View, changed: bool) -> None:
             self.term = saga_runs.term_of(view)
 
-        await self._engine.submit(lambda view, _: saga_runs.begin_term(view), _ORIGIN, written)
+        await self._engine.submit(saga_runs.begin_term, _ORIGIN, written)
+        self._signs_at_ns = self._clock.monotonic_ns() + _SIGN_EVERY_NS
 
     async def run(self) -> None:
         """Execute runs until another conductor has taken over."""
@@ -127,6 +133,7 @@ class Conductor:
             self._is_replaced = True
             return
         await self._forget()
+        await self._sign()
         await self._engine.wait_beyond(index, _FOLLOW_S)
 
     def _start_runs(self, view: View) -> Index | None:
@@ -162,6 +169,14 @@ class Conductor:
         if found is not None:
             await self._submit(lambda view, _: saga_runs.forget_instances(view, before_s))
 
+    async def _sign(self) -> None:
+        """Say that this conductor is at work: once a minute for the whole cell, and not for every heartbeat
+        (docs/decisions/028)."""
+        if self._clock.monotonic_ns() < self._signs_at_ns:
+            return
+        self._signs_at_ns = self._clock.monotonic_ns() + _SIGN_EVERY_NS
+        await self._submit(lambda view, now_s: saga_runs.sign_term(view, self.term, now_s))
+
     # -- one run --------------------------------------------------------------------------------
 
     async def _carry_out(self, id: str) -> None:
@@ -189,9 +204,21 @@ class Conductor:
 
     async def step(self, run: SagaRun) -> None:
         """Execute the step that a run is at, and write its outcome."""
-        change = await self._step(run)
+        outcome = await self._step(run)
+
+        def change(run: SagaRun) -> SagaRun:
+            return self._set_deadline(outcome(run))
+
         await self._submit(lambda view, now_s: saga_runs.advance_run(view, self.term, run, change, now_s))
         _log_failure(run, change(run))
+
+    def _set_deadline(self, run: SagaRun) -> SagaRun:
+        """The run with the time by which its next step should have ended."""
+        if is_finished(run):
+            return msgspec.structs.replace(run, deadline_ns=0)
+        task = task_of(run)
+        within_s = self._deadlines.of(task.verb) if isinstance(task, AgentTask) else self._deadlines.ordinary
+        return msgspec.structs.replace(run, deadline_ns=run.since_ns + int(within_s * 1e9))
 
     async def _step(self, run: SagaRun) -> Callable[[SagaRun], SagaRun]:
         """Do what is next; how that changes the run."""

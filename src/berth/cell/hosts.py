@@ -355,7 +355,8 @@ class HostRegistry:
                 freed = assignments.free_abandoned(view, host, servers, busy)
                 # A server may have become a leftover while this waited for its turn.
                 if not _find_leftovers(view, host, servers):
-                    marked = saga_runs.mark_host(view, host, False, now_ns // 1_000_000_000, freed)
+                    now_s = now_ns // 1_000_000_000
+                    marked = saga_runs.mark_host(view, host, False, now_s, freed, now_s)
                     if marked is not None:
                         return marked
                 return Enact(freed) if freed else None
@@ -421,13 +422,21 @@ class Heartbeats:
         waited_ns = self._clock.monotonic_ns() - self._heard_ns.get(host, started_ns)
         return waited_ns / 1e9 > self._timeout_s
 
+    def _find_last_s(self, host: str) -> int | None:
+        """When the last heartbeat of a host came; None if this conductor has heard none."""
+        heard_ns = self._heard_ns.get(host)
+        if heard_ns is None:
+            return None
+        return (self._clock.now_ns() - self._clock.monotonic_ns() + heard_ns) // 1_000_000_000
+
     async def _mark_down(self, agent: Agent, started_ns: int) -> None:
         now_s = self._clock.now_ns() // 1_000_000_000
 
         def propose(view: View) -> Enact | None:
             # It may have been heard of while this waited for its turn.
-            is_overdue = self._is_overdue(agent.id, started_ns)
-            return saga_runs.mark_host(view, agent.id, True, now_s) if is_overdue else None
+            if not self._is_overdue(agent.id, started_ns):
+                return None
+            return saga_runs.mark_host(view, agent.id, True, now_s, heard_at_s=self._find_last_s(agent.id))
 
         await self._enact(propose)
         marked = self._engine.view.records.get(Agent, agent.id)

@@ -89,9 +89,22 @@ def is_replaced(view: View, term: int) -> bool:
     return term != term_of(view)
 
 
-def begin_term(view: View) -> Enact:
+def begin_term(view: View, now_s: int) -> Enact:
     """The command by which a conductor takes the cell over."""
-    return Enact((replace_record(view, Term(id=_CONDUCTOR, number=term_of(view) + 1)),))
+    return Enact((replace_record(view, Term(id=_CONDUCTOR, number=term_of(view) + 1, heard_at_s=now_s)),))
+
+
+def sign_term(view: View, term: int, now_s: int) -> Enact | Rejection:
+    """The command by which the conductor of ``term`` says that it is at work."""
+    if is_replaced(view, term):
+        return RecordMoved("Term", _CONDUCTOR)
+    return Enact((replace_record(view, Term(id=_CONDUCTOR, number=term, heard_at_s=now_s)),))
+
+
+def last_sign_s(view: View) -> int:
+    """When the cell's conductor last said that it is at work; 0: never."""
+    term = view.records.get(Term, _CONDUCTOR)
+    return 0 if term is None else term.heard_at_s
 
 
 def remove_finished(view: View, id: str) -> Enact | None:
@@ -158,13 +171,21 @@ def _is_down(view: View, host: str) -> bool:
 
 
 def mark_host(
-    view: View, host: str, is_down: bool, now_s: int, freed: tuple[RecordChanged, ...] = ()
+    view: View,
+    host: str,
+    is_down: bool,
+    now_s: int,
+    freed: tuple[RecordChanged, ...] = (),
+    heard_at_s: int | None = None,
 ) -> Enact | None:
-    """The command that marks a host down, or up again. ``freed``: assignments that end with it."""
+    """The command that marks a host down, or up again. ``freed``: assignments that end with it.
+    ``heard_at_s``: when its last heartbeat came, if that is known."""
     agent = view.records.get(Agent, host)
     if agent is None or agent.is_down == is_down:
         return None
-    changes = [RecordChanged(agent, msgspec.structs.replace(agent, is_down=is_down, changed_at_s=now_s))]
+    heard_at_s = agent.heard_at_s if heard_at_s is None else heard_at_s
+    marked = msgspec.structs.replace(agent, is_down=is_down, changed_at_s=now_s, heard_at_s=heard_at_s)
+    changes = [RecordChanged(agent, marked)]
     if not is_down:
         # It has destroyed what was deleted meanwhile.
         for instance in view.records.find(Instance, "left_on", host):

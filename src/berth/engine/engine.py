@@ -265,6 +265,8 @@ class Engine:
         self._closed = False
         # Why the view cannot be trusted, if it cannot: the journal could not be read after a failure.
         self._doubt: str | None = None
+        # What the database said then.
+        self._doubt_detail = ""
         # Whether the database refused the last write; and when to ask it again.
         self._is_refused = False
         self._probe_due_ns = 0
@@ -358,6 +360,12 @@ class Engine:
             return _FILE_GONE
         return _REFUSES if self._is_refused else None
 
+    @property
+    def outage(self) -> str | None:
+        """As ``ready``, with what the database said, which is for operators."""
+        reason = self.ready
+        return f"{reason} ({self._doubt_detail})" if reason and reason == self._doubt else reason
+
     async def check_ready(self) -> str | None:
         """As ``ready``; but the database's file is looked for first, a database that refused to write is
         asked again, now and then, and one that could not be used is read: whoever is told that this is not
@@ -397,6 +405,7 @@ class Engine:
         if self._doubt is None and not isinstance(failure, NoAnswer):
             _log.error("database unavailable: %s", failure)
         self._doubt = _outage_of(failure)
+        self._doubt_detail = str(failure)
 
     def _note_missing(self, missing: str | None) -> None:
         if missing is not None and missing != self._missing:

@@ -21,6 +21,7 @@ from berth.model.saga_runs import Agent, Assignment, HostTree, Instance, Outbox,
 from berth.model.servers import (
     Action,
     Aggregate,
+    CellStatus,
     Counter,
     Flavor,
     Host,
@@ -36,6 +37,7 @@ AnyRecord = (
     | Agent
     | Aggregate
     | Assignment
+    | CellStatus
     | Cluster
     | Counter
     | Flavor

@@ -88,7 +88,8 @@ class SagaRun(
     ``needs`` are the server's, with where each is met now. ``shared`` is what the server held on sharing
     providers at the source and holds still: it goes back to the source with what the migration holds.
     ``retry`` says, while a run is undone, that the next alternate is to be tried when the first step is
-    reached. ``since_ns`` is when the step at hand began.
+    reached. ``since_ns`` is when the step at hand began, ``deadline_ns`` when it should have ended; 0 if the
+    conductor has not said so.
     """
 
     number: int
@@ -119,6 +120,7 @@ class SagaRun(
     retry: bool = False
     abort: bool = False
     since_ns: int = 0
+    deadline_ns: int = 0
     reason: str | None = None
     conflict: FoundConflict | None = None
     """What others were found to have changed, where that is the reason."""
@@ -169,6 +171,8 @@ class Agent(Record, frozen=True, kw_only=True, tag="agent"):
     """What could not be applied of its agent's report, and why."""
     unit_classes: UnitClasses = ()
     """The resource classes of which its agent names every unit, by provider."""
+    heard_at_s: int = 0
+    """When its last heartbeat came before it was last marked down, or the one that marked it up."""
 
 
 class OwnedProvider(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -222,9 +226,11 @@ def assignment_id(holder: str, host: str) -> str:
 
 class Term(Record, frozen=True, kw_only=True, tag="term"):
     """The term of a cell's conductor: the last one that took over. A conductor with an older term does
-    nothing."""
+    nothing. ``heard_at_s``: when the conductor last said that it is at work: every host that is not down has
+    sent a heartbeat within the timeout before."""
 
     number: int
+    heard_at_s: int = 0
 
 
 class UnitsRequest(msgspec.Struct, frozen=True):

@@ -304,8 +304,26 @@ class ActionEvent(msgspec.Struct, frozen=True, gc=False):
     details: str | None = None
 
 
+class ActionProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """How far an operation is, or was when it ended. ``step`` is the step at hand, at ``host`` (None: in
+    Placement), since ``since_s``; ``deadline_s`` is when it should have ended, 0 if that is not known. Both
+    are times of the region's clock: a conductor's may be wrong."""
+
+    step: str | None = None
+    host: str | None = None
+    since_s: int = 0
+    deadline_s: int = 0
+    attempt: int = 1
+    source: str | None = None
+    destination: str | None = None
+
+
+NOT_BEGUN: Final = ActionProgress()
+
+
 class Action(Record, frozen=True, kw_only=True, tag="action"):
-    """What was requested for a server, and its progress, step by step. ``id`` is the saga run's."""
+    """What was requested for a server, and its progress, step by step. ``id`` is the saga run's. ``state`` is
+    None in records from before it was recorded."""
 
     server: str
     name: str
@@ -318,6 +336,13 @@ class Action(Record, frozen=True, kw_only=True, tag="action"):
     events: tuple[ActionEvent, ...] = ()
     seen: int = 0
     """The version of the run that this is about."""
+    state: Literal["running", "done", "failed"] | None = None
+    progress: ActionProgress = NOT_BEGUN
+
+    @property
+    def outcome(self) -> Literal["running", "done", "failed"]:
+        """Its state, also where that was not recorded."""
+        return self.state or ("done" if self.message is None else "failed")
 
 
 class Host(Record, frozen=True, kw_only=True, tag="host"):
@@ -336,6 +361,21 @@ class Host(Record, frozen=True, kw_only=True, tag="host"):
     """What could not be applied of its agent's report, and why."""
     unit_classes: UnitClasses = ()
     """The resource classes of which its agent names every unit: a server that holds any has an assignment."""
+    heard_at_s: int = 0
+    """When its last heartbeat came, of a host that is down; when it was last marked up, of any other. 0: not
+    known."""
+
+
+class CellStatus(Record, frozen=True, kw_only=True, tag="cell_status"):
+    """How a region reaches a cell; ``id`` is the cell's name. ``since_s``: since when its database can, or
+    cannot, be reached; ``text`` says why not. ``heard_at_s``: when the region last saw that its conductor had
+    said that it is at work, ``sign_s`` what the conductor's clock said then; 0: never. See decision 028."""
+
+    is_reachable: bool = True
+    text: str | None = None
+    since_s: int = 0
+    heard_at_s: int = 0
+    sign_s: int = 0
 
 
 class Aggregate(Record, frozen=True, kw_only=True, tag="aggregate"):

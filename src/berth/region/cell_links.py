@@ -21,6 +21,7 @@ from berth.model.events import Origin
 from berth.model.ids import Index
 from berth.model.rejections import Rejection
 from berth.model.saga_runs import Outbox
+from berth.region.cell_watch import CellWatch
 from berth.region.status_sync import WAIT_S, StatusSync, finish_all
 from berth.runtime.backoff import Backoff, keep_running, retry
 from berth.runtime.clock import Clock
@@ -43,6 +44,7 @@ class CellLinks:
         self._cells = cells
         self._clock = clock
         self._index = Index(-1)
+        self._watch = CellWatch(region, cells, clock)
 
     async def run(self) -> None:
         """Keep the links to all cells running, until cancelled."""
@@ -50,16 +52,15 @@ class CellLinks:
             for name, open_cell in self._cells.items():
                 group.create_task(self._link(name, open_cell), name=f"link to {name}")
             group.create_task(self._repeat("outbox", self._report_unknown_cells), name="outbox")
+            group.create_task(self._repeat("cells", self._watch.report), name="cells")
 
     async def _link(self, name: str, open_cell: OpenCell) -> None:
-        cell = await retry(
-            open_cell,
-            (Exception,),
-            Backoff(_PAUSE_S, _PAUSE_LONGEST_S),
-            notice=lambda error, pause_s: _log.error(
-                "%s: cannot open its journal, retrying in %g s: %s", name, pause_s, error
-            ),
-        )
+        def notice(error: Exception, pause_s: float) -> None:
+            _log.error("%s: cannot open its journal, retrying in %g s: %s", name, pause_s, error)
+            self._watch.note_closed(name, str(error))
+
+        cell = await retry(open_cell, (Exception,), Backoff(_PAUSE_S, _PAUSE_LONGEST_S), notice=notice)
+        self._watch.note_open(name, cell)
         dispatcher = Dispatcher(self._region, cell, name, self._clock)
         status_sync = StatusSync(self._region, cell, name)
         try:
@@ -102,9 +103,7 @@ class Dispatcher:
     async def dispatch(self) -> None:
         """Wait until the region has changed, and hand over every run that waits."""
         index = await self._region.wait_beyond(self._index, WAIT_S)
-        waiting = await self._region.read_recent(
-            lambda view: [outbox for outbox in view.records.all(Outbox) if outbox.cell == self._name]
-        )
+        waiting = await self._region.read_recent(lambda view: view.records.find(Outbox, "cell", self._name))
         await finish_all(self._hand_over(outbox) for outbox in waiting)
         self._index = index
 

@@ -40,7 +40,14 @@ from berth.model.servers import (
 from berth.sagas.conflicts import plus
 from berth.sagas.hosts import cell_aggregate
 from berth.sagas.proposals import remove_server
-from berth.sagas.runner import describe_refused_claims, find_outcome, is_finished, saga_of, step_of
+from berth.sagas.runner import (
+    describe_progress,
+    describe_refused_claims,
+    find_outcome,
+    is_finished,
+    saga_of,
+    step_of,
+)
 from berth.sagas.saga import AS_BEFORE, GONE, UNCHANGED, has_given_back
 from berth.view import ProviderRecord, View
 from berth.view.records import Records
@@ -69,7 +76,7 @@ def apply_progress(view: View, run: SagaRun, now_s: int) -> Enact | None:
     action = view.records.get(Action, run.id)
     if action is None or action.seen >= run.version:
         return None
-    changes = [replace_record(view, _update_action(action, run))]
+    changes = [replace_record(view, _update_action(action, run, now_s))]
     outbox = view.records.get(Outbox, run.id)
     if outbox is not None:
         changes.append(remove_record(view, outbox))
@@ -101,13 +108,19 @@ def is_applied(view: View, run: SagaRun) -> bool:
     return action is None or action.seen >= run.version
 
 
-def _update_action(action: Action, run: SagaRun) -> Action:
+def _update_action(action: Action, run: SagaRun, now_s: int) -> Action:
     """The action in the server's history, as far as the run has come."""
     events = tuple(_make_event(entry) for entry in run.log)
     message = f"Error: {run.reason}" if run.phase == "failed" else None
     updated_at_s = run.log[-1].finished_ns // 1_000_000_000 if run.log else action.updated_at_s
     return msgspec.structs.replace(
-        action, events=events, message=message, seen=run.version, updated_at_s=updated_at_s
+        action,
+        events=events,
+        message=message,
+        seen=run.version,
+        updated_at_s=updated_at_s,
+        state="running" if not is_finished(run) else "done" if run.phase == "done" else "failed",
+        progress=describe_progress(run, now_s, action.progress),
     )
 
 
@@ -295,6 +308,7 @@ def apply_host(view: View, agent: Agent, cell: str, now_s: int) -> Enact | None:
         is_silent=agent.is_down,
         complaints=agent.complaints,
         unit_classes=agent.unit_classes,
+        heard_at_s=agent.heard_at_s,
     )
     commands: list[LedgerCommand] = []
     status = view.hosts.get(id, HEALTHY)

@@ -123,6 +123,7 @@ def record_unplaced(view: View, now_s: int, context: Context, servers: tuple[Ser
             updated_at_s=now_s,
             message=why,
             events=(event,),
+            state="failed",
         )
         changes += [RecordChanged(None, failed), RecordChanged(None, action)]
     return Enact(tuple(changes), quotas=context.quotas)

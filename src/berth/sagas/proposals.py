@@ -32,12 +32,23 @@ from berth.model.saga_runs import (
     UnitsRequest,
 )
 from berth.model.scheduling import Placement
-from berth.model.servers import Action, ConflictPolicy, Flavor, Held, Migration, Need, Place, Server
+from berth.model.servers import (
+    NOT_BEGUN,
+    Action,
+    ConflictPolicy,
+    Flavor,
+    Held,
+    Migration,
+    Need,
+    Place,
+    Server,
+)
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
 from berth.sagas.conflicts import ConflictRules, OnRepeat, ServerHoldings, adopt_holdings, find_holdings
 from berth.sagas.hosts import is_down
 from berth.sagas.requests import make_destination
+from berth.sagas.runner import describe_progress
 from berth.sagas.saga import PLACEMENT, Saga
 from berth.scheduler.plugins import SchedulerOptions
 from berth.scheduler.spec_table import read_properties
@@ -229,6 +240,8 @@ def start_run(
             started_at_s=now_s,
             updated_at_s=now_s,
             seen=-1,
+            state="running",
+            progress=describe_progress(run, now_s, NOT_BEGUN),
         ),
         *(() if migration is None else (migration,)),
         *changed,

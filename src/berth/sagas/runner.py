@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from berth.model.saga_runs import ClaimSnapshot, Destination, SagaRun, StepLog
-from berth.model.servers import FoundConflict, Held, Place
+from berth.model.servers import ActionProgress, FoundConflict, Held, Place
 from berth.sagas.saga import PLACEMENT, ClaimChange, Outcome, Saga, Step, Verb, find_saga
 
 LOG_MAX: Final = 60
@@ -216,6 +216,32 @@ def describe_next(run: SagaRun) -> str:
             return f"next: alternate {destination.place.name}"
         case _:
             return f"next: {step.undo_name if run.phase == 'back' else step.name}"
+
+
+def describe_progress(run: SagaRun, now_s: int, before: ActionProgress) -> ActionProgress:
+    """How far a run is, for the server's history. A step began when it was first seen: ``before`` is what was
+    seen last."""
+    step, host = None, None
+    if not is_finished(run):
+        task = task_of(run)
+        at = step_of(run)
+        step = at.undo_name if run.phase == "back" else at.name
+        if isinstance(task, MoveClaim):
+            step, host = _MOVE_CLAIM, task.destination.place.name
+        elif isinstance(task, AgentTask):
+            host = task.place.name
+    is_same = (step, host, run.attempt) == (before.step, before.host, before.attempt)
+    since_s = before.since_s if is_same else now_s
+    within_ns = run.deadline_ns - run.since_ns if run.deadline_ns else 0
+    return ActionProgress(
+        step=step,
+        host=host,
+        since_s=since_s,
+        deadline_s=since_s + within_ns // 1_000_000_000 if within_ns else 0,
+        attempt=run.attempt,
+        source=None if run.source is None else run.source.name,
+        destination=None if run.dest is None else run.dest.name,
+    )
 
 
 def find_outcome(run: SagaRun) -> Outcome:

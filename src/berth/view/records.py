@@ -11,7 +11,7 @@ from berth.model.clusters import Cluster
 from berth.model.events import AnyRecord
 from berth.model.groups import Group
 from berth.model.quotas import Amounts, amounts_of, is_counted
-from berth.model.saga_runs import Agent, Assignment, Instance
+from berth.model.saga_runs import Agent, Assignment, Instance, Outbox
 from berth.model.servers import Action, Flavor, Host, Migration, Record, RevokedToken, Server
 from berth.view.sets import OrderedIds
 
@@ -32,6 +32,7 @@ _INDEXES: Final[dict[type[Any], dict[str, Callable[[Any], Iterable[str]]]]] = {
     },
     Server: {
         "project": lambda server: (server.project,),
+        "state": lambda server: (server.state,),
         "host": lambda server: (server.place.id,) if server.place is not None else (),
         "port": lambda server: server.ports if server.needs else (),
     },
@@ -41,10 +42,20 @@ _INDEXES: Final[dict[type[Any], dict[str, Callable[[Any], Iterable[str]]]]] = {
         "name": lambda cluster: (cluster.name,),
         "group": lambda cluster: cluster.groups,
     },
-    Action: {"server": lambda action: (action.server,)},
+    Action: {
+        "server": lambda action: (action.server,),
+        # Those that are done are not looked for by that.
+        "state": lambda action: () if action.outcome == "done" else (action.outcome,),
+    },
     RevokedToken: {"user": lambda token: (token.user,)},
     Flavor: {"name": lambda flavor: (flavor.name,)},
-    Host: {"name": lambda host: (host.name,), "driver": lambda host: (host.driver,)},
+    Host: {
+        "name": lambda host: (host.name,),
+        "driver": lambda host: (host.driver,),
+        "cell": lambda host: (host.cell,),
+        "complaining": lambda host: ("",) if host.complaints else (),
+    },
+    Outbox: {"cell": lambda outbox: (outbox.cell,)},
     Instance: {
         "host": lambda instance: instance.hosts,
         "left_on": lambda instance: instance.left_on,
@@ -93,6 +104,10 @@ class Records:
     def count_found(self, kind: type[Record], index: str, key: str) -> int:
         """How many records ``find`` would find."""
         return len(self._found[kind][index].get(key, ()))
+
+    def keys(self, kind: type[Record], index: str) -> Collection[str]:
+        """What an index says of any record of a kind."""
+        return self._found[kind][index].keys()
 
     def hosts_behind(self, marker: str | None) -> Iterator[str]:
         """The ids of hosts greater than the marker, in order; all of them without one."""

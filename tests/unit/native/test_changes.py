@@ -19,6 +19,7 @@ from berth.model.saga_runs import Agent, Assignment, ClaimSnapshot, Instance, Ou
 from berth.model.servers import (
     Action,
     Aggregate,
+    CellStatus,
     Counter,
     Fault,
     Flavor,
@@ -68,6 +69,7 @@ SAMPLES: tuple[AnyRecord, ...] = (
     Assignment(
         id="s on p", server="s", host="p", holder="s", run="w", units={"p": {"PCPU": ("4",)}}, counts={}
     ),
+    CellStatus(id="cell1", is_reachable=False, text="refused", since_s=5, heard_at_s=4),
     Cluster(id="c", name="c", project="p", user="u"),
     Counter(id="migration", value=1),
     Host(id="p", number=1, name="host-1", cell="cell1"),

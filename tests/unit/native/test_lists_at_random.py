@@ -148,6 +148,7 @@ def walked(view: View, reader: Any, kind: Any, query: dict[str, str], field: str
             body=None,
             feed=NO_SERVICES,
             tags=NO_SERVICES,
+            overview=NO_SERVICES,
         )
         answer = msgspec.json.decode(msgspec.json.encode(reader(view, call)))
         rows += answer[field]

@@ -157,7 +157,7 @@ async def test_a_need_of_several_groups_is_shown_with_where_each_is_met(world: A
     [
         ("a b", {"resources": {BANDWIDTH: 1}}, 400, "bad_parameter", "it is 'a b'"),
         ("x.y", {"resources": {BANDWIDTH: 1}}, 400, "bad_parameter", "1 to 64"),
-        ("x" * 65, {"resources": {BANDWIDTH: 1}}, 404, "not_found", ""),
+        ("x" * 65, {"resources": {BANDWIDTH: 1}}, 400, "bad_parameter", "its name must be 1 to 64"),
         ("port", {"resources": {}}, 400, "bad_body", "neither resources nor groups"),
         ("port", {"resources": {BANDWIDTH: 1}, "groups": [ONE_GROUP]}, 400, "bad_body", "both given"),
         ("port", {"groups": [ONE_GROUP], "required": ["HW_NIC_SRIOV"]}, 400, "bad_body", "its own"),

@@ -17,6 +17,7 @@ from berth.api.kernel.problem import Problem, forbidden
 from berth.api.kernel.router import Router
 from berth.api.native.calls import NativeCall, NativeRoute, decode_body, decode_query, render
 from berth.api.native.events import EVENT_STREAM, Feed
+from berth.api.native.overview import KeptOverview
 from berth.api.native.routes import PREFIX, ROUTES
 from berth.model.placement import NAME_LENGTH_MAX
 
@@ -32,10 +33,12 @@ class NativeApi(Api):
         self._services = services
         self._tags = StateTags(settings)
         self._feed = Feed(services.engine, settings.event_streams_max, settings.event_heartbeat_seconds)
+        self._overview = KeptOverview(services)
         self._router = Router(ROUTES, below=PREFIX, part_max=_PART_MAX, names_paths=True)
 
     def drain(self) -> None:
         self._feed.stop()
+        self._overview.stop()
 
     def refuse(self, problem: Problem, request: Request) -> Response:
         return render(problem, request)
@@ -58,6 +61,7 @@ class NativeApi(Api):
             body=body,
             feed=self._feed,
             tags=self._tags,
+            overview=self._overview,
         )
         return await route.handler(call)
 

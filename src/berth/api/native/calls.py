@@ -36,6 +36,7 @@ from berth.view import View
 
 if TYPE_CHECKING:
     from berth.api.native.events import Feed
+    from berth.api.native.overview import KeptOverview
 
 _SHOWN_MAX: Final = 100
 _NUMBER = re.compile(r"(0|[1-9][0-9]*)\Z")
@@ -54,7 +55,7 @@ B = TypeVar("B", bound=msgspec.Struct)
 class NativeCall(Call):
     """``query`` and ``body`` are what the route's structs made of them."""
 
-    __slots__ = ("body", "feed", "query", "tags")
+    __slots__ = ("body", "feed", "overview", "query", "tags")
 
     def __init__(
         self,
@@ -68,12 +69,14 @@ class NativeCall(Call):
         body: Any,
         feed: "Feed",
         tags: StateTags,
+        overview: "KeptOverview",
     ) -> None:
         super().__init__(request, caller, params, services, rules)
         self.query = query
         self.body = body
         self.feed = feed
         self.tags = tags
+        self.overview = overview
 
     def problem_of(self, rejection: Rejection) -> Problem:
         return berth_problem(rejection, names_hosts=self.access.sees_hosts)

@@ -25,6 +25,7 @@ from berth.model.saga_runs import Agent, Assignment, HostTree, Instance, Outbox,
 from berth.model.servers import (
     Action,
     Aggregate,
+    CellStatus,
     Counter,
     Flavor,
     Host,
@@ -360,6 +361,15 @@ def _show_aggregate(aggregate: Aggregate, cut: _Cut) -> wire.ComputeAggregateVal
     )
 
 
+def _show_cell(cell: CellStatus, cut: _Cut) -> wire.CellValues:
+    return wire.CellValues(
+        database_reachable=cell.is_reachable,
+        database_text=cut.text("database_text", cell.text),
+        since=show_time(cell.since_s),
+        conductor_heard=show_time(cell.heard_at_s) if cell.heard_at_s else None,
+    )
+
+
 def _show_cluster(cluster: Cluster, cut: _Cut) -> wire.ClusterValues:
     return wire.ClusterValues(
         name=cluster.name,
@@ -396,6 +406,7 @@ _SHOWN: Final[dict[type, tuple[type[Any], Callable[[Any, _Cut], wire.RecordValue
     Action: (wire.ActionChange, _show_action),
     Host: (wire.ComputeHostChange, _show_host),
     Aggregate: (wire.ComputeAggregateChange, _show_aggregate),
+    CellStatus: (wire.CellChange, _show_cell),
     Cluster: (wire.ClusterChange, _show_cluster),
     QuotaSet: (wire.QuotasChange, _show_quotas),
     Assignment: (wire.AssignmentChange, _show_assignment),

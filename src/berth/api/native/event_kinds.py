@@ -272,6 +272,15 @@ class ComputeAggregateValues(RecordValues, kw_only=True):
     updated_at: Time
 
 
+class CellValues(RecordValues, kw_only=True):
+    """``since``: since when the cell's database can, or cannot, be reached."""
+
+    database_reachable: bool
+    database_text: str | None = None
+    since: Time
+    conductor_heard: Time | None = None
+
+
 class ClusterValues(RecordValues, kw_only=True):
     """``node_groups``: how many nodes each has."""
 
@@ -352,6 +361,14 @@ class ComputeAggregateChange(_EventChange, tag="compute_aggregate"):
     after: ComputeAggregateValues | None
 
 
+class CellChange(_EventChange, tag="cell"):
+    """How a cell is reached: at once when that changes, and once a minute while its conductor is heard."""
+
+    id: str
+    before: CellValues | None
+    after: CellValues | None
+
+
 class ClusterChange(_EventChange, tag="cluster"):
     id: str
     before: ClusterValues | None
@@ -408,6 +425,7 @@ Change = (
     | ActionChange
     | ComputeHostChange
     | ComputeAggregateChange
+    | CellChange
     | ClusterChange
     | QuotasChange
     | AssignmentChange

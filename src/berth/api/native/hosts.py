@@ -20,6 +20,7 @@ from berth.api.kernel.codes import BAD_PARAMETER
 from berth.api.kernel.http import Response
 from berth.api.kernel.paging import behind, render_keys, take_first
 from berth.api.kernel.problem import Problem
+from berth.api.kernel.times import show_time
 from berth.api.native.allocations import find_provider
 from berth.api.native.calls import NativeCall, NativeRoute, answer_from, respond
 from berth.api.native.fields import (
@@ -31,13 +32,14 @@ from berth.api.native.fields import (
     NativeBody,
     Next,
     Text,
+    Time,
     Uuid,
 )
 from berth.model.commands import SetHostStatus
 from berth.model.ids import AggregateId, ConsumerId, ProviderId, Row
 from berth.model.placement import CELL, HEALTHY, SHARES_VIA_AGGREGATE, HostStatus
 from berth.model.rejections import ComputeHostNotFound, NotAHost, PoolIsNoHost, Rejection
-from berth.model.servers import Host, Migration, Server
+from berth.model.servers import CellStatus, Host, Migration, Server
 from berth.sagas.hosts import status_of
 from berth.scheduler.hosts import aggregate_names
 from berth.view import Mask, ProviderRecord, View
@@ -68,7 +70,9 @@ Use = Annotated[dict[str, ClassUse], Meta(description="Capacity and use by the n
 
 class HostDetail(msgspec.Struct, kw_only=True):
     """``state`` is in one word what ``down`` and ``disabled`` say: a host that is both is ``down``. ``usage``
-    sums over all providers of its tree; ``servers`` is how many there are."""
+    sums over all providers of its tree; ``servers`` is how many there are. ``last_heartbeat``: of a host that
+    is down, when its last heartbeat came; of any other, when its conductor last said that heartbeats come
+    within the timeout, as far as the region knows: a minute or two ago."""
 
     uuid: Uuid
     name: str
@@ -79,6 +83,7 @@ class HostDetail(msgspec.Struct, kw_only=True):
     reason: str | None
     cell: str | None
     driver: Annotated[str | None, Meta(description="Of its agent; null for a host without one.")]
+    last_heartbeat: Time | None
     domains: list[Domain]
     complaints: list[str]
     """What its agent reported and could not be written, and why. The host is up all the same."""
@@ -448,11 +453,22 @@ def _describe(view: View, id: ProviderId, use: Use) -> HostDetail:
         reason=status.reason,
         cell=_cell_of(view, id),
         driver=None if agent is None else agent.driver,
+        last_heartbeat=_show_heartbeat(view, agent),
         domains=domains,
         complaints=[] if agent is None else list(agent.complaints),
         usage=use,
         servers=view.records.count_found(Server, "host", id),
     )
+
+
+def _show_heartbeat(view: View, agent: Host | None) -> str | None:
+    if agent is None:
+        return None
+    cell = view.records.get(CellStatus, agent.cell)
+    heard_at_s = agent.heard_at_s
+    if not agent.is_silent and cell is not None:
+        heard_at_s = max(heard_at_s, cell.heard_at_s)
+    return show_time(heard_at_s) if heard_at_s else None
 
 
 def _describe_part(view: View, part: ProviderRecord) -> TreePart:

@@ -1,5 +1,5 @@
 """How many more members of a request the fleet has room for."""
 
-from berth.scheduler.capacity.members import count_capacity
+from berth.scheduler.capacity.members import count_capacity, count_fits
 
-__all__ = ["count_capacity"]
+__all__ = ["count_capacity", "count_fits"]

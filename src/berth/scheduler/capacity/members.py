@@ -196,16 +196,28 @@ def limit_to_one_each(rooms: Rooms, filters: Iterable[FilterAsked]) -> Rooms:
 
 def count_capacity(view: View, request: ScheduleRequest, options: SchedulerOptions) -> Capacity | Rejection:
     """How many more members fit, however many the request has."""
+    fits = _make_counter(view, request, options)
+    if isinstance(fits, Rejection):
+        return fits
+    whole = fits.among(np.flatnonzero(fits.rooms.each))
+    places = sorted(_places(view, fits), key=lambda place: (_rank(place.kind), place.kind or "", place.name))
+    return Capacity(view.index, whole.members, whole.exact, whole.hosts, tuple(places))
+
+
+def count_fits(view: View, request: ScheduleRequest, options: SchedulerOptions) -> FitCount | Rejection:
+    """As ``count_capacity``, for the whole fleet alone."""
+    fits = _make_counter(view, request, options)
+    return fits if isinstance(fits, Rejection) else fits.among(np.flatnonzero(fits.rooms.each))
+
+
+def _make_counter(view: View, request: ScheduleRequest, options: SchedulerOptions) -> FitCounter | Rejection:
     filters = find_filters(view, request, options)
     if isinstance(filters, Rejection):
         return filters
     rooms = find_rooms(view, request, find_open_hosts(view, request, filters))
     if isinstance(rooms, Rejection):
         return rooms
-    fits = FitCounter(view, request, limit_to_one_each(rooms, filters))
-    whole = fits.among(np.flatnonzero(fits.rooms.each))
-    places = sorted(_places(view, fits), key=lambda place: (_rank(place.kind), place.kind or "", place.name))
-    return Capacity(view.index, whole.members, whole.exact, whole.hosts, tuple(places))
+    return FitCounter(view, request, limit_to_one_each(rooms, filters))
 
 
 def _places(view: View, fits: FitCounter) -> Iterator[PlaceCapacity]:

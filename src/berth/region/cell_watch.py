@@ -1,0 +1,96 @@
+"""What the region writes down of its cells: whether their databases can be reached, and when their conductors
+were last heard of.
+
+The naive design writes every heartbeat of every host, or has every process of the region connect to every
+cell. Here the process that follows the cells keeps what it sees in memory, and writes
+
+* at once, that a cell's database has come within reach or out of it;
+* at most once a minute, and for all cells in one append, when conductors were last heard of.
+
+So all workers answer from the same records, which are a minute or two old at most. A process writes what has
+changed in its own eyes only: of two of which one alone reaches a cell, neither corrects the other all the
+time. docs/decisions/028 has the reasons.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final
+
+from berth.cell import saga_runs
+from berth.engine import Engine
+from berth.ledger import replace_record
+from berth.model.commands import Enact
+from berth.model.events import Origin, RecordChanged
+from berth.model.servers import CellStatus
+from berth.runtime.clock import Clock
+from berth.view import View
+
+_LOOK_S: Final = 5.0
+_REFRESH_S: Final = 50
+"""How long at least passes between two records of when conductors were heard of: each says it once a
+minute."""
+_TEXT_MAX: Final = 500
+_OPENING: Final = "The region has not opened the journal of the cell yet."
+_ORIGIN: Final = Origin("", "cell-watch", None, "cell-watch")
+
+
+class CellWatch:
+    def __init__(self, region: Engine, cells: Iterable[str], clock: Clock) -> None:
+        self._region = region
+        self._clock = clock
+        self._open: dict[str, Engine] = {}
+        self._closed: dict[str, str] = dict.fromkeys(cells, _OPENING)
+        # What was seen last of each cell, once it has been written.
+        self._reached: dict[str, bool] = {}
+        self._refreshed_at_s = 0
+
+    def note_closed(self, cell: str, why: str) -> None:
+        self._closed[cell] = why
+
+    def note_open(self, cell: str, engine: Engine) -> None:
+        self._open[cell] = engine
+        del self._closed[cell]
+
+    async def report(self) -> None:
+        """Look at all cells after a while, and write what has changed."""
+        await asyncio.sleep(_LOOK_S)
+        now_s = self._clock.now_ns() // 1_000_000_000
+        outages = self._closed | {name: engine.outage for name, engine in self._open.items()}
+        turned = {name for name, why in outages.items() if self._reached.get(name) is not (why is None)}
+        # A journal that was never opened may be about to be.
+        turned -= {name for name, why in outages.items() if why == _OPENING}
+        is_due = now_s - self._refreshed_at_s >= _REFRESH_S
+        if not turned and not is_due:
+            return
+
+        def propose(view: View, _: int) -> Enact | None:
+            changes = [
+                change
+                for name, why in outages.items()
+                if (name in turned or (is_due and why != _OPENING))
+                and (change := self._change(view, name, why, now_s)) is not None
+            ]
+            return Enact(tuple(changes)) if changes else None
+
+        await self._region.submit(propose, _ORIGIN, lambda view, changed: None)
+        self._reached |= {name: outages[name] is None for name in turned}
+        if is_due:
+            self._refreshed_at_s = now_s
+
+    def _change(self, view: View, name: str, why: str | None, now_s: int) -> RecordChanged | None:
+        """The change of the record of a cell; None if it says what is so."""
+        known = view.records.get(CellStatus, name)
+        is_reachable = why is None
+        before = known or CellStatus(id=name)
+        cell = self._open.get(name)
+        sign_s = before.sign_s if cell is None else saga_runs.last_sign_s(cell.view)
+        after = CellStatus(
+            id=name,
+            is_reachable=is_reachable,
+            text=None if why is None else why[:_TEXT_MAX],
+            since_s=known.since_s if known is not None and known.is_reachable == is_reachable else now_s,
+            # By this clock: the conductor's may be wrong.
+            heard_at_s=now_s if sign_s != before.sign_s else before.heard_at_s,
+            sign_s=sign_s,
+        )
+        return None if after == known else replace_record(view, after)
