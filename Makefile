@@ -25,14 +25,20 @@ help: ## Show the targets
 
 setup: .venv/.complete ## Make .venv with everything in it
 
-.venv/.complete: requirements.txt requirements-dev.txt pyproject.toml
+# What Berth runs on, and nothing for tests.
+.venv/.running: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=...")'
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(PIP) --require-hashes --requirement requirements-dev.txt
-	$(PIP) --no-deps --no-build-isolation --editable .
+	@test -x $(BIN)/python || { echo 'making a virtual environment in .venv ...' && $(PYTHON) -m venv .venv; }
+	@echo 'installing what Berth runs on, about 200 MiB, this once ...'
+	@$(subst --quiet,,$(PIP)) --require-hashes --requirement requirements.txt
+	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-run: setup ## Run a region, cells and a simulated fleet on LISTEN (127.0.0.1:8778), with data in ./data
+.venv/.complete: .venv/.running requirements-dev.txt
+	$(PIP) --require-hashes --requirement requirements-dev.txt
+	@touch $@
+
+run: .venv/.running ## Run a region, cells and a simulated fleet on LISTEN (127.0.0.1:8778), with data in ./data
 	@exec $(BIN)/berth up --listen $(LISTEN) --data data --hosts 20 --cells 2
 
 test: setup lint types imports unit ## Check and test everything, the quick things first

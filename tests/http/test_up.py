@@ -117,6 +117,17 @@ def test_the_placement_commands_of_the_readme_work(cloud: Cloud) -> None:
     assert held["allocations"][consumer]["resources"] == {"VCPU": 2, "MEMORY_MB": 4096}
 
 
+def test_the_commands_of_the_guide_work(cloud: Cloud) -> None:
+    guide = (ROOT / "docs" / "guides" / "command-line.md").read_text()
+    [block] = re.findall(r"```sh\n(.*?)```", guide, re.DOTALL)
+    printed = cloud.shell(block)
+    assert "4 hosts: 4 up, 0 down, 0 disabled" in printed
+    assert "host-0002  disabled  " in printed
+    assert " more fit, on 4 hosts" in printed
+    assert "it fits\n" in printed
+    assert "it does not fit" in printed
+
+
 def test_every_command_that_it_prints_works(cloud: Cloud) -> None:
     printed = re.search(r"From another terminal:\n\n(.*?)\n\nLogs are in", cloud.log, re.DOTALL)
     assert printed is not None

@@ -59,6 +59,10 @@ class CommandParser(argparse.ArgumentParser):
     def positionals(self) -> list[argparse.Action]:
         return [one for one in self._actions if not one.option_strings and not _is_subparsers(one)]
 
+    def explain(self, action: argparse.Action) -> str:
+        """The help of an argument, as it is shown."""
+        return self._get_formatter()._expand_help(action) if action.help else ""
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         self.load()
         given = list(sys.argv[1:] if args is None else args)

@@ -15,42 +15,56 @@ A placement control plane that speaks the OpenStack Placement API."""
 
 _EXAMPLES: Final = """\
 examples:
-  berth up                                       a region, two cells and a simulated fleet, and what to try
-  berth serve                                    on 127.0.0.1:8778, in ./berth.db, every token accepted
-  berth serve --listen 0.0.0.0:8778 --auth tokens --tokens-file /etc/berth/tokens.toml
-  berth serve --config /etc/berth/berth.toml
+  berth up                               a region, two cells and a simulated fleet, and what to try
+  berth hosts                            of the region that runs in ./data, or that OS_CLOUD names
+  berth why --flavor m1.large --count 3  why it does not fit, and the smallest change that would help
+  berth who host-0001                    who holds what there
+  berth serve                            Placement on 127.0.0.1:8778, in ./berth.db, every token accepted
   berth region --cells cell1=sqlite:///cell1.db  servers too; each cell is run by a 'berth cell' of its own
-  berth import --from mysql://placement:secret@db/placement --database postgresql://berth@db/berth
-  berth inspect --dedicated-cpus 4-15            what an agent would report of this machine
-  BERTH_WORKERS=4 berth settings                 what would be used, and where it comes from
+  BERTH_WORKERS=4 berth settings         what would be used, and where it comes from
 
-Settings come from, later wins: defaults, the TOML file of --config (or BERTH_CONFIG), BERTH_* variables,
-options. 'workers = 4' in the file, BERTH_WORKERS=4 and --workers 4 are the same.
+'berth COMMAND --help' tells more. The exit status is 0 if all is well, 1 if something is not well, and 2 if
+the request was refused or the region is unreachable.
 """
 
+_LOOK: Final = "look at a region"
+_CHANGE: Final = "change it"
+_TRY: Final = "try it out"
+_SERVE: Final = "run it"
+_REST: Final = "set it up"
+
 _COMMANDS: Final = (
-    ("hosts", "hosts", "list hosts: how they are doing, and how full they are"),
-    ("host", "host", "show a host with its providers and who holds them; disable and enable it"),
-    ("servers", "servers", "list servers: where they are, and what is wrong with them"),
-    ("who", "who", "show who holds a host or a provider, or what a consumer holds"),
-    ("why", "why", "explain why a request fits nowhere, or where it would go"),
-    ("fit", "why", "count how many more of something fit, and where"),
-    ("pools", "pools", "list what hosts share, and how much of it is used"),
-    ("doctor", "doctor", "compare servers and migrations with their allocations, and list what is wrong"),
-    ("pool", "pool", "list, create, change and delete what hosts share: storage, addresses"),
-    ("cluster", "cluster", "create, watch, scale, repair and delete clusters of servers"),
-    ("up", "up", "run a region, its cells and a simulated fleet, for a first look"),
-    ("sim", "sim", "break or heal a host of the simulated fleet of 'berth up'"),
-    ("serve", "serve", "serve the Placement API until stopped (SIGTERM or Ctrl-C)"),
-    ("region", "serve", "serve Placement, and servers in cells (--cells), until stopped"),
-    ("cell", "cell", "run the conductor of a cell until stopped (SIGTERM or Ctrl-C)"),
-    ("agent", "agent", "run the agents of hosts until stopped (SIGTERM or Ctrl-C)"),
-    ("inspect", "inspect", "print what discovery finds on this machine, and talk to nobody"),
-    ("settings", "settings", "list all settings with their values and where those come from"),
-    ("db", "db", "prepare, check or snapshot the database"),
-    ("import", "placement_import", "import an existing OpenStack Placement database into an empty one"),
+    ("hosts", "hosts", _LOOK, "list hosts: how they are doing, and how full they are"),
+    ("host", "host", _LOOK, "show a host with its providers and who holds them; disable and enable it"),
+    ("servers", "servers", _LOOK, "list servers: where they are, and what is wrong with them"),
+    ("op", "op", _LOOK, "show what was done to a server, operation by operation and step by step"),
+    ("top", "top", _LOOK, "show the fullest hosts, live"),
+    ("who", "who", _LOOK, "show who holds a host or a provider, or what a consumer holds"),
+    ("why", "why", _LOOK, "explain why a request fits nowhere, or where it would go"),
+    ("fit", "why", _LOOK, "count how many more of something fit, and where"),
+    ("pools", "pools", _LOOK, "list what hosts share, and how much of it is used"),
+    ("doctor", "doctor", _LOOK, "compare servers with their allocations, list what is wrong, repair it"),
+    ("pool", "pool", _CHANGE, "list, create, change and delete what hosts share: storage, addresses"),
+    ("cluster", "cluster", _CHANGE, "create, watch, scale, repair and delete clusters of servers"),
+    ("up", "up", _TRY, "run a region, its cells and a simulated fleet, for a first look"),
+    ("sim", "sim", _TRY, "break or heal a host of the simulated fleet of 'berth up'"),
+    ("serve", "serve", _SERVE, "serve the Placement API until stopped (SIGTERM or Ctrl-C)"),
+    ("region", "serve", _SERVE, "serve Placement, and servers in cells (--cells), until stopped"),
+    ("cell", "cell", _SERVE, "run the conductor of a cell until stopped (SIGTERM or Ctrl-C)"),
+    ("agent", "agent", _SERVE, "run the agents of hosts until stopped (SIGTERM or Ctrl-C)"),
+    ("settings", "settings", _REST, "list all settings with their values and where those come from"),
+    ("db", "db", _REST, "prepare, check or snapshot the database"),
+    (
+        "import",
+        "placement_import",
+        _REST,
+        "import an OpenStack Placement database into an empty one",
+    ),
+    ("inspect", "inspect", _REST, "print what discovery finds on this machine, and talk to nobody"),
+    ("completion", "completion", _REST, "print a script that completes commands in bash, zsh or fish"),
+    ("man", "man", _REST, "print the manual page of a command, or write all of them"),
 )
-"""The name, the module and the summary of each command."""
+"""The name, the module, the group in help, and the summary of each command."""
 
 
 def run_program(argv: Sequence[str] | None) -> int:
@@ -67,13 +81,26 @@ def run_program(argv: Sequence[str] | None) -> int:
         return 0
 
 
+class TopParser(CommandParser):
+    """The parser of ``berth`` itself: its help has the commands in groups."""
+
+    def format_help(self) -> str:
+        groups = dict.fromkeys(group for _, _, group, _ in _COMMANDS)
+        lines = [self.format_usage(), _DESCRIPTION]
+        for heading in groups:
+            lines += ["", f"{heading}:"]
+            lines += [f"  {name:<12}{summary}" for name, _, group, summary in _COMMANDS if group == heading]
+        lines += ["", "options:", "  -h, --help  show this help", "  --version   show the version"]
+        return "\n".join([*lines, "", _EXAMPLES])
+
+
 def make_parser() -> CommandParser:
-    top = CommandParser(prog="berth", description=_DESCRIPTION, epilog=_EXAMPLES)
+    top = TopParser("berth", description=_DESCRIPTION, epilog=_EXAMPLES)
     top.add_argument("--version", action="version", version=f"berth {__version__}")
     commands = top.add_subparsers(
         dest="command", metavar="COMMAND", required=True, parser_class=CommandParser
     )
-    for name, module, summary in _COMMANDS:
+    for name, module, _, summary in _COMMANDS:
         command = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
         command.module = module
     return top

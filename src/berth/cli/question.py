@@ -75,7 +75,7 @@ def add_question(command: argparse.ArgumentParser, *, can_watch: bool = True) ->
     """The options of every question."""
     add_json(command)
     if can_watch:
-        command.add_argument("--watch", action="store_true", help="ask again and again until interrupted")
+        command.add_argument("--watch", action="store_true", help="repeat it until interrupted")
         command.add_argument(
             "--interval",
             metavar="S",

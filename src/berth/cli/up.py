@@ -44,8 +44,15 @@ from berth.runtime.settings import BY_NAME
 from berth.serving import CannotListen, free_address
 
 _TRY: Final = """
-Berth is at {url}: {hosts} simulated hosts in {cells} cells. From another terminal:
+Berth is at {url}: {hosts} simulated hosts in {cells} cells. In a browser:
 
+  {url}/console/    user admin, project admin, with the password in {data}/secrets.json
+
+From another terminal:
+
+  {bin}/berth hosts --data {data}
+  {bin}/berth why --flavor {flavor} --count 3 --data {data}
+  {bin}/berth who {host} --data {data}
   {bin}/berth doctor --data {data}
 {openstack}
 Break a host, and see what happens:
@@ -237,6 +244,7 @@ def _write_help(plan: UpPlan) -> str:
         log=_shorten(plan.folder.path / "log"),
         bin=_shorten(Path(sys.executable).parent),
         host=plan.running.hosts[0],
+        flavor=FLAVORS[1].name,
         openstack=""
         if program is None
         else _TRY_OPENSTACK.format(clouds=clouds, program=program, flavor=FLAVORS[1].name, image=IMAGE),

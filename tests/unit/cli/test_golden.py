@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from berth.cli import host, hosts, pools, servers, who, why
+from berth.cli import host, hosts, op, pools, servers, top, who, why
 from berth.cli.output import Screen
 from berth.cli.program import make_parser
 from berth.cli.question import Question
@@ -33,6 +33,8 @@ QUESTIONS: dict[str, tuple[Question, str, int]] = {
     "host-disable": (host.QUESTION, "host host-2 disable --reason=disks", 0),
     "servers": (servers.QUESTION, "servers", 0),
     "servers-error": (servers.QUESTION, "servers --status error", 0),
+    "op": (op.QUESTION, "op db", 1),
+    "top": (top.QUESTION, "top --rows 2 --class MEMORY_MB", 0),
     "who-host": (who.QUESTION, "who host-1", 0),
     "who-provider": (who.QUESTION, f"who {uuid_of(9)}", 0),
     "who-consumer": (who.QUESTION, f"who {uuid_of(800)}", 0),
