@@ -39,7 +39,7 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_help_names_the_commands_and_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:
     assert ends("--help") == 0
     text = capsys.readouterr().out
-    for words in ("serve", "settings", "examples:", "berth serve --config"):
+    for words in ("look at a region:", "  settings ", "examples:", "berth who host-0001"):
         assert words in text
 
 
