@@ -3,6 +3,7 @@ devices, and a NIC that is split while a server has it whole is split for others
 
 import asyncio
 import contextlib
+import functools
 import shutil
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -10,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from berth.agent.discovery import Discovery, DiscoverySettings
@@ -178,6 +180,17 @@ async def test_servers_use_all_that_is_discovered(tmp_path: Path, tree: str) -> 
         for move in moves:
             for server in servers:
                 await done(cloud, move, server)
+            await settled(cloud)
+        context = cloud.context()._replace(resizes_in_place=False)
+        for end in ("revert", "confirm"):
+            for kind, server in zip(kinds, servers, strict=True):
+                larger = msgspec.structs.replace(make_flavor(kind, kind), id=f"{kind}-large", memory_mb=128)
+                begin = functools.partial(resize.propose, context=context, id=server.id, flavor=larger)
+                assert await cloud.begin(begin) is None
+                await cloud.at_rest(server.id)
+            await settled(cloud)
+            for server in servers:
+                await done(cloud, end, server)
             await settled(cloud)
         place = await host_dies(cloud, servers[0])
         for server in servers:

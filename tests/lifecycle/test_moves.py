@@ -9,16 +9,19 @@ import msgspec
 import pytest
 
 from berth.agent.drivers.behaviour import Rule, SimBehaviour
+from berth.agent.fleet import provider_id
 from berth.client import Answer
-from berth.model.ids import ProviderId
+from berth.model.ids import Index, ProviderId
 from berth.model.rejections import NoFit, Rejection, ServerChangedByOthers
 from berth.model.saga_runs import Outbox, SagaRun
 from berth.model.servers import Action, ConflictPolicy, Flavor, Migration, Server
 from berth.sagas import create, live_migrate, resize
 from berth.sagas.conflicts import as_dict, held_now
+from berth.sagas.hosts import cell_aggregate
 from berth.sagas.saga import find_saga
-from berth.sim.cloud import SimCloud
+from berth.sim.cloud import Begin, SimCloud
 from berth.sim.faults import Kind, StepFault
+from berth.view import View
 from tests.lifecycle.chaos import check_at_rest
 from tests.lifecycle.stories import beginning, brought_before, done, host_dies, kept_apart, new_server
 
@@ -409,6 +412,66 @@ async def test_servers_move_while_every_address_is_taken(rule: Rule | None) -> N
             assert await done(cloud, "delete", server) is None
         assert await cloud.read(used) == 0
         assert await cloud.read(lambda view: not view.consumers)
+
+
+def _make_pooled(name: str, vcpus: int, disk_gb: int) -> Flavor:
+    specs = {"berth:disk": "pool", "resources:IPV4_ADDRESS": "1"}
+    return Flavor(id=name, name=name, vcpus=vcpus, memory_mb=512, disk_gb=disk_gb, extra_specs=specs)
+
+
+POOLS: Final = {"nas": ("DISK_GB", 100, 80), "segment": ("IPV4_ADDRESS", 3, 3)}
+"""Of each what it has, how much, and how much of it is used."""
+
+
+async def test_pools_say_the_same_after_every_command_of_every_move_of_any_server() -> None:
+    """A pool of 100 with servers of 40 and 40, and all three addresses taken by them and a third one."""
+    sizes = {"disk": (_make_pooled("a40", 1, 40), _make_pooled("b40", 2, 40))}
+    sizes["none"] = (_make_pooled("a0", 1, 0), _make_pooled("b0", 2, 0))
+    async with running(hosts=4, cells=1) as cloud:
+        client = cloud.client(_HEADERS)
+        for name, (kind, total, _) in POOLS.items():
+            inventories = {kind: {"total": total}}
+            pool = {"name": name, "inventories": inventories, "aggregates": [cell_aggregate("cell1")]}
+            made = await client.ask("PUT", f"/berth/v1/pools/{provider_id(name)}", {"pool": pool})
+            assert made.status in (200, 201), made.body
+        servers = [
+            await _created(cloud, flavor=sizes[size][0], name=size) for size in ("disk", "disk", "none")
+        ]
+        first = cloud.region.view.index
+        for server in servers:
+            for name, end in (("migrate", "revert"), ("migrate", "confirm")):
+                await done(cloud, name, server)
+                await done(cloud, end, server)
+            for end in ("revert", "confirm"):
+                assert await cloud.begin(_begin_resize(cloud, server, sizes[server.name][1])) is None
+                await cloud.at_rest(server.id)
+                await done(cloud, end, server)
+            await done(cloud, "live_migrate", server)
+            await done(cloud, "rebuild", server)
+            place = await host_dies(cloud, server)
+            await done(cloud, "evacuate", server)
+            cloud.hosts[place.name].start()
+            await cloud.until(lambda view: not len(view.down))
+            await cloud.all_at_rest()
+        last = cloud.region.view.index
+        view = View()
+        for batch in await cloud.region.history(Index(0), 100_000):
+            for entry in batch.entries:
+                for event in entry.events:
+                    view.apply(event)
+                if first < batch.index <= last:
+                    for name, (_, _, used) in POOLS.items():
+                        there = view.providers[ProviderId(provider_id(name))].used
+                        assert sum(there.values()) == used, (batch.index, entry)
+        assert last - first > 100
+        for server in servers:
+            assert await done(cloud, "delete", server) is None
+        await check_at_rest(cloud)
+
+
+def _begin_resize(cloud: SimCloud, server: Server, flavor: Flavor) -> Begin:
+    context = cloud.context()._replace(resizes_in_place=False)
+    return lambda view, now_s: resize.propose(view, now_s, context, server.id, flavor)
 
 
 # -- logs ---------------------------------------------------------------------------------------
