@@ -273,7 +273,8 @@ async def test_what_placement_refuses_is_a_complaint_and_the_rest_is_written() -
         taken = {"uuid": "99999999-0000-4000-8000-000000000002", "name": f"{NAME}-gpu7"}
         await operator.ask("POST", "/resource_providers", taken)
         await operator.restart(odd, gpu(7), inventories={"VCPU": SimInventory(total=8)})
-        await operator.until_complaints("NO_SUCH_CLASS", "NO_SUCH_TRAIT", "gpu7")
+        complaints = await operator.until_complaints("NO_SUCH_CLASS", "NO_SUCH_TRAIT", "gpu7")
+        assert all(text.isprintable() for text in complaints)
         await operator.is_up_for_a_while()
         assert (await operator.inventories(GPU0))["VGPU"]["total"] == 3
         found = await operator.ask("GET", f"/resource_providers/{GPU0}/traits")

@@ -13,6 +13,7 @@ what was evacuated is destroyed first, and then its migrations are released.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from itertools import islice
 from typing import Final, NamedTuple
 
 from berth.cell import agents, assignments, saga_runs
@@ -40,6 +41,8 @@ _RETRY_LONGEST: Final = 16
 """How many heartbeat timeouts at most pass between attempts to write what could not be written."""
 _CHECK_EVERY: Final = 10
 """After how many heartbeat timeouts the providers of all hosts have been checked once."""
+_LEFTOVERS_MAX: Final = 100
+"""Of one answer. An agent that has destroyed them polls again."""
 _TOO_LARGE: Final = "The report is too large for the cell's journal."
 _STILL_WRITING: Final = "Placement is slow: the report is still being written."
 _NOT_WRITTEN: Final = "The report was not written because of an internal error: see the conductor's log."
@@ -98,8 +101,7 @@ def _find_leftovers(view: View, host: str, servers: tuple[str, ...]) -> tuple[Le
     expected = saga_runs.expected_servers(view, host)
     return tuple(
         Leftover(server=id, fence=(saga_runs.last_number(view, id), _LAST))
-        for id in servers
-        if id not in expected
+        for id in islice((id for id in servers if id not in expected), _LEFTOVERS_MAX)
     )
 
 

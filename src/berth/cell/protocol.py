@@ -65,7 +65,8 @@ WAIT_SECONDS_MAX: Final = 60
 
 Uuid = Annotated[str, Meta(pattern="^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\\Z")]
 Secret = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{32,128}\\Z")]
-_Name = Annotated[str, Meta(min_length=1, max_length=200)]
+_Name = Annotated[str, Meta(pattern="^[^\\x00-\\x1f\\x7f-\\x9f\\u2028\\u2029]+\\Z", max_length=200)]
+"""One line without control characters: it is logged, and shown on terminals."""
 _Symbol = Annotated[str, Meta(pattern="^[A-Z][A-Z0-9_]{0,254}\\Z")]
 """The name of a trait or a resource class."""
 Unit = Annotated[str, Meta(pattern="^[0-9A-Za-z][0-9A-Za-z:._-]{0,63}\\Z")]

@@ -198,6 +198,8 @@ class _Writing:
         return tuple(listed)
 
     def complain(self, text: str) -> None:
+        # Placement's texts have several lines.
+        text = " ".join(text.split())
         is_long = len(text) > COMPLAINT_LENGTH_MAX
         self._complaints.append(f"{text[: COMPLAINT_LENGTH_MAX - 3]}..." if is_long else text)
 

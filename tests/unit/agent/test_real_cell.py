@@ -305,6 +305,7 @@ LIES = {
     "many servers": (lie(rest='], "servers": ["1"' + ', "1"' * 200_000 + "]"), "100000 values"),
     "a circle": (lie(f', "parent": "{LIAR}"', "]"), "without a parent"),
     "a large number": (lie(', "inventories": {"VCPU": {"total": 1e400}}', "]"), "out of range"),
+    "a name of two lines": (lie(rest="]").replace(b"liar", b"liar\\nERROR"), "matching regex"),
     "no number": (lie(', "inventories": {"VCPU": {"total": NaN}}', "]"), "malformed"),
 }
 
@@ -320,7 +321,12 @@ async def test_bodies_of_agents_that_lie_are_refused_with_words_and_the_others_a
                 answer = await cell.post("/agent/v1/register", content=body)
                 assert answer.status_code == 400, (name, answer.text)
                 assert words in answer.text, name
+            assert len((await seen.asked("/resource_providers"))["resource_providers"]) == 1
+            assert (await cell.post("/agent/v1/register", content=lie(rest="]"))).status_code == 200
+            del cell.headers["x-agent-token"]
+            servers = [server_id(number) for number in range(1000)]
+            answer = await cell.post("/agent/v1/poll", json={"host": LIAR, "servers": servers})
+            assert [one["server"] for one in answer.json()["strays"]] == servers[:100]
             metrics = (await cell.get("/metrics")).text
         assert 'status="500"' not in metrics
         assert not (await seen.find_agent(seen.hosts[0].id)).is_down
-        assert len(await seen.asked("/resource_providers")) == 1
