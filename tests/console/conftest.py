@@ -18,6 +18,7 @@ WAIT_MS: Final = 20_000
 """How long something may take to appear, on a busy machine."""
 
 HOSTS: Final = 6
+OPTIONS: Final = f"--hosts {HOSTS} --cells 2 --build-seconds 0 --live-migrate-seconds 60".split()
 
 
 class Console:
@@ -76,7 +77,7 @@ class Console:
 @pytest.fixture(scope="session")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     directory = tmp_path_factory.mktemp("console")
-    with cloud_running(directory, "--hosts", str(HOSTS), "--cells", "2", "--build-seconds", "0") as cloud:
+    with cloud_running(directory, *OPTIONS) as cloud:
         yield cloud
 
 

@@ -138,6 +138,48 @@ declare namespace Api {
     places: Array<PlaceCapacityDetail>;
   }
 
+  interface CapacityUse {
+    by_cell: Record<string, Record<string, ClassUse>>;
+    by_zone: Record<string, Record<string, ClassUse>>;
+    total: Record<string, ClassUse>;
+  }
+
+  interface CellChange {
+    after: CellValues | null;
+    before: CellValues | null;
+    id: string;
+    kind: "cell";
+  }
+
+  interface CellDetail {
+    conductor_heard: string | null;
+    database_reachable: boolean;
+    database_text: string | null;
+    hosts: CellHosts;
+    name: string;
+    since: string | null;
+    state: "silent" | "unconfigured" | "unknown" | "unreachable" | "well";
+    text: string | null;
+    waiting: number;
+  }
+
+  interface CellHosts {
+    down: number;
+    up: number;
+  }
+
+  interface CellValues {
+    conductor_heard?: string | null;
+    database_reachable: boolean;
+    database_text?: string | null;
+    left_out?: Array<string>;
+    since: string;
+  }
+
+  interface Cells {
+    cells: Array<CellDetail>;
+  }
+
   interface Change {
     after?: number | null;
     before?: number | null;
@@ -398,7 +440,7 @@ declare namespace Api {
   interface Event {
     action: string;
     at: string;
-    changes: Array<ResourceClassChange | TraitChange | ProviderChange | VersionChange | InventoryChange | TraitsChange | AggregatesChange | ConsumerChange | AggregateChange | HostChange | GroupChange | MemberChange | ServerChange | MigrationChange | FlavorChange | ImageChange | ActionChange | ComputeHostChange | ComputeAggregateChange | ClusterChange | QuotasChange | AssignmentChange | InternalChange | UnreadableChange>;
+    changes: Array<ResourceClassChange | TraitChange | ProviderChange | VersionChange | InventoryChange | TraitsChange | AggregatesChange | ConsumerChange | AggregateChange | HostChange | GroupChange | MemberChange | ServerChange | MigrationChange | FlavorChange | ImageChange | ActionChange | ComputeHostChange | ComputeAggregateChange | CellChange | ClusterChange | QuotasChange | AssignmentChange | InternalChange | UnreadableChange>;
     index: number;
     project: string | null;
     request_id: string;
@@ -464,6 +506,14 @@ declare namespace Api {
     before: FlavorValues | null;
     id: string;
     kind: "flavor";
+  }
+
+  interface FlavorFit {
+    exact: boolean;
+    fits: number | null;
+    id: string;
+    name: string;
+    text: string | null;
   }
 
   interface FlavorValues {
@@ -550,6 +600,7 @@ declare namespace Api {
     domains: Array<Domain>;
     down: boolean;
     driver: string | null;
+    last_heartbeat: string | null;
     name: string;
     reason: string | null;
     servers: number;
@@ -564,6 +615,13 @@ declare namespace Api {
     host: string;
     host_uuid: string | null;
     refused: string | null;
+  }
+
+  interface HostNumbers {
+    complaining: number;
+    disabled: number;
+    down: number;
+    up: number;
   }
 
   interface HostState {
@@ -583,6 +641,7 @@ declare namespace Api {
     domains: Array<Domain>;
     down: boolean;
     driver: string | null;
+    last_heartbeat: string | null;
     name: string;
     providers: Array<TreePart>;
     providers_total: number;
@@ -660,6 +719,17 @@ declare namespace Api {
     name: string | null;
     providers: number;
     uuid: string;
+  }
+
+  interface LastChange {
+    action: string;
+    at: string;
+    changes: Array<ResourceClassChange | TraitChange | ProviderChange | VersionChange | InventoryChange | TraitsChange | AggregatesChange | ConsumerChange | AggregateChange | HostChange | GroupChange | MemberChange | ServerChange | MigrationChange | FlavorChange | ImageChange | ActionChange | ComputeHostChange | ComputeAggregateChange | CellChange | ClusterChange | QuotasChange | AssignmentChange | InternalChange | UnreadableChange>;
+    changes_total: number;
+    index: number;
+    project: string | null;
+    request_id: string;
+    user: string | null;
   }
 
   interface Member {
@@ -862,12 +932,69 @@ declare namespace Api {
     need: NeedDetail;
   }
 
+  interface OneOverview {
+    overview: OverviewDetail;
+  }
+
   interface OnePool {
     pool: PoolDetail;
   }
 
   interface OneServer {
     server: ServerDetail;
+  }
+
+  interface OperationDetail {
+    attempt: number;
+    began: string;
+    deadline: string | null;
+    destination: string | null;
+    fault: string | null;
+    host: string | null;
+    id: string;
+    operation: string;
+    overdue: boolean;
+    project_id: string;
+    request_id: string;
+    server: string;
+    server_name: string | null;
+    source: string | null;
+    state: "done" | "failed" | "running";
+    step: string | null;
+    step_began: string | null;
+    steps: Array<OperationStep>;
+    updated: string;
+    user_id: string;
+  }
+
+  interface OperationStep {
+    details: string | null;
+    finished: string | null;
+    host: string | null;
+    name: string;
+    result: string | null;
+    started: string;
+  }
+
+  interface Operations {
+    operations: Array<OperationDetail>;
+    truncated: boolean;
+  }
+
+  interface OverviewDetail {
+    at: string;
+    capacity: CapacityUse;
+    doctor_looked_at: string | null;
+    flavors: Array<FlavorFit>;
+    flavors_counted_at: string | null;
+    flavors_total: number;
+    hosts: HostNumbers;
+    index: number;
+    last_changes: Array<LastChange>;
+    servers: Record<string, number>;
+    servers_total: number;
+    wrong: Array<Wrong>;
+    wrong_total: Record<string, number>;
   }
 
   interface Part {
@@ -1200,5 +1327,14 @@ declare namespace Api {
     host_names?: Array<string>;
     ignore_hosts?: Array<string>;
     same_host?: Array<string>;
+  }
+
+  interface Wrong {
+    kind: "cell_unreachable" | "conductor_silent" | "doctor" | "host_complaining" | "host_down" | "operation_overdue" | "server_in_error";
+    name: string | null;
+    object: string;
+    since: string | null;
+    text: string;
+    what_to_do: string;
   }
 }

@@ -5,13 +5,15 @@
  *
  *     asked for -> reading -> there -> (an event concerns it) stale -> reading -> there ...
  *
- * A source is read at most once a second, whatever comes. While it is read again, and after a read has failed,
+ * A source is read at most once in its pace, a second unless it says otherwise, whatever comes; what time alone
+ * can change is read again when it is older than it may be. While it is read again, and after a read has failed,
  * what was there before stays, with the refusal beside it.
  */
 
 import { redraw } from "./frame.js";
 
 const PACE_MS = 1000;
+const LOOK_EVERY_MS = 1000;
 
 /** @typedef {Api.Event["changes"][number]} AnyChange */
 /** @typedef {(change: AnyChange, event: Api.Event) => boolean} Concerns */
@@ -27,6 +29,8 @@ const PACE_MS = 1000;
  * @property {number} usedIn the number of the drawing that last used it
  * @property {() => Promise<T>} read
  * @property {Concerns} concerns
+ * @property {number} paceMs
+ * @property {number} ageMaxMs
  */
 
 /** @type {Map<string, Source<any>>} */
@@ -39,12 +43,13 @@ let drawing = 0;
  * @param {string} key
  * @param {() => Promise<T>} read
  * @param {Concerns} concerns which changes make it stale
+ * @param {{ paceMs?: number, ageMaxMs?: number }} [how]
  * @returns {Source<T>}
  */
-export function use(key, read, concerns) {
+export function use(key, read, concerns, { paceMs = PACE_MS, ageMaxMs = Infinity } = {}) {
   let source = sources.get(key);
   if (source === undefined) {
-    source = { value: undefined, error: null, isReading: false, isStale: true, readAt: -PACE_MS, usedIn: 0, read, concerns };
+    source = { value: undefined, error: null, isReading: false, isStale: true, readAt: -Infinity, usedIn: 0, read, concerns, paceMs, ageMaxMs };
     sources.set(key, source);
     void readAgain(key, source);
   }
@@ -79,7 +84,7 @@ async function readAgain(key, source) {
  * @param {Source<any>} source
  */
 function plan(key, source) {
-  const wait = Math.max(0, source.readAt + PACE_MS - performance.now());
+  const wait = Math.max(0, source.readAt + source.paceMs - performance.now());
   setTimeout(() => {
     if (sources.get(key) === source && source.isStale) void readAgain(key, source);
   }, wait);
@@ -101,6 +106,12 @@ export function noteEvent(event) {
     if (!source.isStale && event.changes.some((change) => source.concerns(change, event))) spoil(key, source);
   }
 }
+
+setInterval(() => {
+  if (document.hidden) return;
+  const now = performance.now();
+  for (const [key, source] of sources) if (now - source.readAt > source.ageMaxMs) spoil(key, source);
+}, LOOK_EVERY_MS);
 
 /** Read everything again that is shown: the events between are not known. */
 export function spoilAll() {

@@ -7,6 +7,9 @@ import { drawFleet } from "./views/fleet.js";
 import { drawGroup, drawGroups, titleOfGroup } from "./views/groups.js";
 import { drawHost, titleOfHost } from "./views/host.js";
 import { drawDoctor } from "./views/doctor.js";
+import { drawJournal } from "./views/journal.js";
+import { drawMoves } from "./views/moves.js";
+import { drawOverview } from "./views/overview.js";
 import { drawPool, drawPools, titleOfPool } from "./views/pools.js";
 import { drawServer, titleOfServer } from "./views/server.js";
 import { drawServers } from "./views/servers.js";
@@ -29,10 +32,12 @@ import { drawWhy } from "./views/why.js";
 
 /** @type {View[]} */
 const VIEWS = [
+  { name: "overview", label: "Overview", draw: drawOverview, rule: "berth:overview:show" },
   { name: "fleet", label: "Fleet", draw: drawFleet, rule: "berth:hosts:list" },
   { name: "host", label: "Host", draw: drawHost, rule: "berth:hosts:list", isHidden: true, below: "fleet", titleOf: titleOfHost },
   { name: "servers", label: "Servers", draw: drawServers, rule: "os_compute_api:servers:detail", needsServers: true },
   { name: "server", label: "Server", draw: drawServer, rule: "os_compute_api:servers:show", needsServers: true, isHidden: true, below: "servers", titleOf: titleOfServer },
+  { name: "moves", label: "Moves", draw: drawMoves, rule: "berth:operations:list", needsServers: true },
   { name: "why", label: "Why", draw: drawWhy, rule: "berth:explain" },
   { name: "groups", label: "Groups", draw: drawGroups, rule: "berth:groups:list" },
   { name: "group", label: "Group", draw: drawGroup, rule: "berth:groups:show", isHidden: true, below: "groups", titleOf: titleOfGroup },
@@ -40,6 +45,7 @@ const VIEWS = [
   { name: "cluster", label: "Cluster", draw: drawCluster, rule: "berth:clusters:show", needsServers: true, isHidden: true, below: "clusters", titleOf: titleOfCluster },
   { name: "pools", label: "Pools", draw: drawPools, rule: "berth:pools:list" },
   { name: "pool", label: "Pool", draw: drawPool, rule: "berth:pools:list", isHidden: true, below: "pools", titleOf: titleOfPool },
+  { name: "journal", label: "Journal", draw: drawJournal, rule: "berth:events:list" },
   { name: "doctor", label: "Doctor", draw: drawDoctor, rule: "berth:doctor:examine" },
 ];
 

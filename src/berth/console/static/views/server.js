@@ -3,7 +3,7 @@
 
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
 import { linkTo } from "../address.js";
-import { get } from "../api.js";
+import { get, send } from "../api.js";
 import { COMPUTE, statusChip } from "../compute.js";
 import { formatAmount, formatDuration, timeOf } from "../format.js";
 import { ago, chip, facts, link, panel, shortId, show, time } from "../parts.js";
@@ -43,7 +43,7 @@ export function drawServer({ id }) {
  * @param {string} id
  * @returns {import("../sources.js").Concerns}
  */
-function concernsOf(id) {
+export function concernsOf(id) {
   return (change) => {
     switch (change.kind) {
       case "server":
@@ -124,7 +124,7 @@ function drawHoldings(id, concerns) {
 }
 
 /** @param {string} id */
-async function readHoldings(id) {
+export async function readHoldings(id) {
   /** @type {[Api.OneServer, Api.Devices, Api.Needs]} */
   const [{ server }, { devices }, { needs }] = await Promise.all([
     get(`berth/v1/servers/${id}`),
@@ -137,16 +137,18 @@ async function readHoldings(id) {
 
 /** @param {string} consumer */
 async function readMigration(consumer) {
-  /** @type {Api.Allocations} */
-  const { allocations } = await get(`berth/v1/allocations?consumer=${consumer}`);
-  return Object.fromEntries(allocations.map((row) => [row.resource_provider_uuid, row.resources]));
+  if (!may("placement:allocations:list")) return null;
+  const response = await send("GET", `allocations/${consumer}`, { headers: { "OpenStack-API-Version": "placement 1.39" } });
+  /** @type {{ allocations: Record<string, { resources: Record<string, number> }> }} */
+  const { allocations } = await response.json();
+  return Object.fromEntries(Object.entries(allocations).map(([provider, held]) => [provider, held.resources]));
 }
 
 /**
  * @param {Record<string, Record<string, number>>} held
  * @param {Record<string, Record<string, number>>} added
  */
-function allocationsTable(held, added) {
+export function allocationsTable(held, added) {
   const rows = Object.entries(held);
   if (rows.length === 0) return html`<p class="quiet">Nothing.</p>`;
   return html`<table><caption class="hidden">Allocations</caption>

@@ -1,0 +1,74 @@
+// @ts-check
+/** What an event says, for people: which object, and what of it is different now. */
+
+import { html, nothing } from "./vendor/lit-html/lit-html.js";
+import { linkTo } from "./address.js";
+import { findHost } from "./fleet.js";
+
+/** @typedef {import("./sources.js").AnyChange} AnyChange */
+
+const FIELDS_SHOWN = 6;
+const TEXT_SHOWN = 80;
+/** Where an object of a kind is shown. */
+/** @type {Record<string, string>} */
+const VIEWS = { server: "server", group: "group", cluster: "cluster", host: "host", compute_host: "host" };
+/** No status of its own is that of a healthy host. */
+const HEALTHY = { disabled: false, down: false, build_failures: 0, reason: null };
+/** What changes with everything, and says nothing. */
+const NOISE = new Set(["updated_at", "generation", "left_out"]);
+
+/**
+ * What a change is about: its kind in words, its id, and its name if it has one.
+ * @param {AnyChange} change
+ */
+export function subjectOf(change) {
+  const all = /** @type {Record<string, any>} */ (change);
+  const id = String(all["id"] ?? all["provider"] ?? all["consumer"] ?? all["group"] ?? all["aggregate"] ?? all["trait"] ?? all["record"] ?? all["event"] ?? all["number"] ?? "");
+  const name = (all["after"] ?? all["before"])?.name;
+  return { kind: change.kind, id, name: typeof name === "string" ? name : "" };
+}
+
+/**
+ * Whether a change is the one record of something: its version, or what only programs read.
+ * @param {AnyChange} change
+ */
+export function isNoise(change) {
+  return change.kind === "provider_version" || change.kind === "internal";
+}
+
+/** @param {AnyChange} change */
+export function drawChange(change) {
+  const { kind, id, name } = subjectOf(change);
+  const view = VIEWS[kind];
+  const shown = name || findHost(id)?.name || id;
+  return html`<div class="changed"><span class="quiet">${kind.replaceAll("_", " ")}</span>
+    ${view === undefined ? html`<a href=${linkTo("journal", "", { subject: id })}>${shown}</a>` : html`<a href=${linkTo(view, id)}>${shown}</a>`}
+    ${drawDifference(change)}</div>`;
+}
+
+/** @param {AnyChange} change */
+function drawDifference(change) {
+  if (!("before" in change)) return nothing;
+  let { before, after } = /** @type {{ before: any, after: any }} */ (change);
+  if (change.kind === "host") [before, after] = [before ?? HEALTHY, after ?? HEALTHY];
+  if (before === null) return html`<span class="chip good">new</span> ${drawFields({}, after)}`;
+  if (after === null) return html`<span class="chip quiet">gone</span>`;
+  return drawFields(before, after);
+}
+
+/**
+ * @param {any} before
+ * @param {any} after
+ */
+function drawFields(before, after) {
+  if (typeof after !== "object" || Array.isArray(after)) return html`<span>${tell(before)} → ${tell(after)}</span>`;
+  const names = Object.keys({ ...before, ...after }).filter((name) => !NOISE.has(name) && name !== "name" && tell(before[name]) !== tell(after[name]));
+  const rest = names.length - FIELDS_SHOWN;
+  return html`${names.slice(0, FIELDS_SHOWN).map((name) => html`<span class="field">${name} ${before[name] === undefined ? nothing : html`${tell(before[name])} → `}<b>${tell(after[name])}</b></span> `)}${rest > 0 ? html`<span class="quiet">and ${rest} more</span>` : nothing}`;
+}
+
+/** @param {unknown} value */
+function tell(value) {
+  const text = value === null || value === undefined ? "none" : typeof value === "object" ? JSON.stringify(value).replaceAll('"', "") : String(value);
+  return text.length > TEXT_SHOWN ? `${text.slice(0, TEXT_SHOWN)} …` : text;
+}
