@@ -14,6 +14,7 @@ from rich.text import Text
 
 from berth.cli.command import CommandError, describe, whole
 from berth.cli.figures import format_age, format_duration, read_time
+from berth.cli.ops import format_deadline
 from berth.cli.output import TableColumn, TableView, clean, mark, stack
 from berth.cli.question import Question, add_question
 from berth.cli.servers import fetch_servers
@@ -40,8 +41,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 async def _fetch(client: Client, arguments: argparse.Namespace) -> dict[str, Any]:
     server = await find_server(client, arguments.server)
-    path = f"{_SERVERS}/{server['id']}/os-instance-actions"
-    listed = (await client.fetch("GET", f"{path}?limit={arguments.limit}"))["instanceActions"]
+    path = f"/berth/v1/operations?server={server['id']}&limit={_LIMIT_MAX}"
+    operations = (await client.fetch("GET", path))["operations"]
     return {
         "server": {
             "id": server["id"],
@@ -51,9 +52,7 @@ async def _fetch(client: Client, arguments: argparse.Namespace) -> dict[str, Any
             "task": server.get("OS-EXT-STS:task_state"),
             "fault": (server.get("fault") or {}).get("message"),
         },
-        "operations": [
-            (await client.fetch("GET", f"{path}/{one['request_id']}"))["instanceAction"] for one in listed
-        ],
+        "operations": sorted(operations, key=lambda one: str(one["began"]), reverse=True)[: arguments.limit],
     }
 
 
@@ -84,7 +83,7 @@ def _render(data: dict[str, Any], arguments: argparse.Namespace) -> RenderableTy
     if server["task"]:
         heading.append(f"  {server['task']}", style="yellow")
     parts: list[RenderableType] = [heading]
-    if server["fault"]:
+    if server["fault"] and server["fault"] not in [one["fault"] for one in data["operations"]]:
         parts.append(Text(clean(server["fault"]), style="red"))
     for operation in data["operations"]:
         parts += ["", *_show_operation(operation, arguments.now_s)]
@@ -92,16 +91,21 @@ def _render(data: dict[str, Any], arguments: argparse.Namespace) -> RenderableTy
 
 
 def _show_operation(operation: dict[str, Any], now_s: float) -> list[RenderableType]:
-    began = format_age(operation["start_time"], now_s)
     heading = Text.assemble(
-        (clean(operation["action"]), "bold"),
-        f"  {began} ago  by {clean(operation['user_id'] or '-')}  {operation['request_id']}",
+        (clean(operation["operation"]), "bold"),
+        "  ",
+        mark("overdue" if operation["overdue"] else operation["state"]),
+        f"  {format_age(operation['began'], now_s)} ago  by {clean(operation['user_id'] or '-')}",
+        f"  {operation['request_id']}",
     )
-    if operation["message"]:
-        heading.append(f"  {clean(operation['message'])}", style="red")
-    events = operation["events"]
-    if not events:
-        return [heading, "no step has ended yet"]
+    if operation["state"] == "running" and operation["step"]:
+        where = f" on {clean(operation['host'])}" if operation["host"] else ""
+        words = f"\n{operation['step']}{where}, attempt {operation['attempt']}"
+        heading.append(f"{words}, deadline {format_deadline(operation, now_s)}", style="yellow")
+    if operation["fault"]:
+        heading.append(f"\n{clean(operation['fault'])}", style="red")
+    if not operation["steps"]:
+        return [heading]
     columns = (
         "step",
         "host",
@@ -111,20 +115,20 @@ def _show_operation(operation: dict[str, Any], now_s: float) -> list[RenderableT
     )
     rows = [
         (
-            event["event"],
-            event.get("host") or "-",
-            mark(event["result"] or "running", "red" if event["result"] == "Error" else None),
-            _format_time_taken(event, now_s),
-            event.get("details") or event.get("traceback") or "",
+            step["name"],
+            step["host"] or "-",
+            mark(step["result"] or "running", "red" if step["result"] == "Error" else None),
+            _format_time_taken(step, now_s),
+            step["details"] or "",
         )
-        for event in sorted(events, key=lambda event: str(event["start_time"]))
+        for step in operation["steps"]
     ]
     return [heading, TableView(columns, rows)]
 
 
-def _format_time_taken(event: dict[str, Any], now_s: float) -> str:
-    began_s = read_time(event["start_time"]).timestamp()
-    end = event["finish_time"]
+def _format_time_taken(step: dict[str, Any], now_s: float) -> str:
+    began_s = read_time(step["started"]).timestamp()
+    end = step["finished"]
     return format_duration(max(0.0, (now_s if end is None else read_time(end).timestamp()) - began_s))
 
 

@@ -16,7 +16,7 @@ A placement control plane that speaks the OpenStack Placement API."""
 _EXAMPLES: Final = """\
 examples:
   berth up                               a region, two cells and a simulated fleet, and what to try
-  berth hosts                            of the region that runs in ./data, or that OS_CLOUD names
+  berth status                           of the region that runs in ./data, or that OS_CLOUD names
   berth why --flavor m1.large --count 3  why it does not fit, and the smallest change that would help
   berth who host-0001                    who holds what there
   berth serve                            Placement on 127.0.0.1:8778, in ./berth.db, every token accepted
@@ -34,14 +34,17 @@ _SERVE: Final = "run it"
 _REST: Final = "set it up"
 
 _COMMANDS: Final = (
+    ("status", "status", _LOOK, "show whether everything is well, what is wrong, and what to do about it"),
     ("hosts", "hosts", _LOOK, "list hosts: how they are doing, and how full they are"),
     ("host", "host", _LOOK, "show a host with its providers and who holds them; disable and enable it"),
     ("servers", "servers", _LOOK, "list servers: where they are, and what is wrong with them"),
+    ("ops", "ops", _LOOK, "list operations that are under way, and those that failed last"),
     ("op", "op", _LOOK, "show what was done to a server, operation by operation and step by step"),
     ("top", "top", _LOOK, "show the fullest hosts, live"),
     ("who", "who", _LOOK, "show who holds a host or a provider, or what a consumer holds"),
     ("why", "why", _LOOK, "explain why a request fits nowhere, or where it would go"),
     ("fit", "why", _LOOK, "count how many more of something fit, and where"),
+    ("cells", "cells", _LOOK, "list cells: whether they can be reached, and what waits for them"),
     ("pools", "pools", _LOOK, "list what hosts share, and how much of it is used"),
     ("doctor", "doctor", _LOOK, "compare servers with their allocations, list what is wrong, repair it"),
     ("pool", "pool", _CHANGE, "list, create, change and delete what hosts share: storage, addresses"),

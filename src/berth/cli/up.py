@@ -50,6 +50,7 @@ Berth is at {url}: {hosts} simulated hosts in {cells} cells. In a browser:
 
 From another terminal:
 
+  {bin}/berth status --data {data}
   {bin}/berth hosts --data {data}
   {bin}/berth why --flavor {flavor} --count 3 --data {data}
   {bin}/berth who {host} --data {data}

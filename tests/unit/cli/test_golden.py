@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from berth.cli import host, hosts, op, pools, servers, top, who, why
+from berth.cli import cells, host, hosts, op, ops, pools, servers, status, top, who, why
 from berth.cli.output import Screen
 from berth.cli.program import make_parser
 from berth.cli.question import Question
@@ -26,6 +26,8 @@ pytestmark = pytest.mark.fast
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "cli"
 QUESTIONS: dict[str, tuple[Question, str, int]] = {
+    "status": (status.QUESTION, "status", 1),
+    "status-all": (status.QUESTION, "status --all", 1),
     "hosts": (hosts.QUESTION, "hosts", 0),
     "hosts-down": (hosts.QUESTION, "hosts host-* --state down --cell cell-1", 0),
     "hosts-none": (hosts.QUESTION, "hosts nowhere", 0),
@@ -33,6 +35,9 @@ QUESTIONS: dict[str, tuple[Question, str, int]] = {
     "host-disable": (host.QUESTION, "host host-2 disable --reason=disks", 0),
     "servers": (servers.QUESTION, "servers", 0),
     "servers-error": (servers.QUESTION, "servers --status error", 0),
+    "ops": (ops.QUESTION, "ops", 0),
+    "ops-failed": (ops.QUESTION, "ops --state failed", 0),
+    "cells": (cells.QUESTION, "cells", 0),
     "op": (op.QUESTION, "op db", 1),
     "top": (top.QUESTION, "top --rows 2 --class MEMORY_MB", 0),
     "who-host": (who.QUESTION, "who host-1", 0),
@@ -49,7 +54,8 @@ QUESTIONS: dict[str, tuple[Question, str, int]] = {
 @pytest.fixture
 async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
     """Four hosts, one of them down and one disabled; a server in each of the usual states; a pool."""
-    async with RegionWorld(tmp_path).running() as region:
+    names = ("cell-1=sqlite:///cell-1.db", "cell-2=sqlite:///cell-2.db")
+    async with RegionWorld(tmp_path, cells=names).running() as region:
         await region.fleet(4, cells=2)
         await region.host(9, {"VGPU": 4}, parent=1)
         await region.group()
@@ -79,8 +85,8 @@ async def ask(
     stream = io.StringIO()
     client = connect_directly(region.application, {"x-auth-token": "admin", **API_VERSIONS})
     arguments = make_parser().parse_args(words)
-    status = await question.answer(arguments, client, Screen(stream, width=width), region.clock)
-    return status, stream.getvalue()
+    ended = await question.answer(arguments, client, Screen(stream, width=width), region.clock)
+    return ended, stream.getvalue()
 
 
 def compare(name: str, text: str) -> None:
@@ -93,11 +99,11 @@ def compare(name: str, text: str) -> None:
 @pytest.mark.parametrize("name", QUESTIONS)
 async def test_what_is_printed(region: RegionWorld, name: str) -> None:
     question, words, expected = QUESTIONS[name]
-    status, text = await ask(region, question, words.split(), None)
-    assert status == expected
+    ended, text = await ask(region, question, words.split(), None)
+    assert ended == expected
     compare(f"{name}.txt", text)
-    status, text = await ask(region, question, [*words.split(), "--json"], None)
-    assert status == expected
+    ended, text = await ask(region, question, [*words.split(), "--json"], None)
+    assert ended == expected
     compare(f"{name}.json", text)
     msgspec.json.decode(text)
 
