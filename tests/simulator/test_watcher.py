@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from berth.api.native import events
+from berth.api.native.event_pages import pruned_problem, reach
 from berth.api.native.events import Feed, Rendered
 from berth.model.ids import Index
 from tests.simulator.planting import find_failure
@@ -13,8 +14,7 @@ MINUTES = 3
 
 
 def test_a_stream_that_resumes_too_late_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    reached = events._reached
-    monkeypatch.setattr(events, "_reached", lambda after, current: reached(min(after + 1, current), current))
+    monkeypatch.setattr(events, "reach", lambda after, current: reach(min(after + 1, current), current))
     expected = "the event stream goes from index"
     assert expected in find_failure("claims", MINUTES, expected)
 
@@ -40,7 +40,6 @@ def test_an_id_before_the_last_event_of_its_index_is_found(monkeypatch: pytest.M
 
 
 def test_a_journal_that_is_taken_for_pruned_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    pruned_problem = events.pruned_problem
     monkeypatch.setattr(events, "pruned_problem", lambda oldest: pruned_problem(Index(oldest + 1)))
     expected = "as if the journal began at"
     assert expected in find_failure("claims", MINUTES, expected)

@@ -19,6 +19,7 @@ from berth.cell.assignments import UnitsMissing
 from berth.cell.mailbox import Mailbox
 from berth.cell.placement import ClaimRefused, ClaimWriter, PlacementUnavailable
 from berth.cell.protocol import WITH_UNITS, AgentCommand
+from berth.client import PART_OF
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Overloaded
 from berth.model.commands import Command, Enact
@@ -187,6 +188,8 @@ class Conductor:
                 run = await self._engine.read(lambda view: view.records.get(SagaRun, id))
                 if run is None or is_finished(run):
                     return
+                # What it changes in Placement is found by the request that asked for it.
+                PART_OF.set(run.request_id or None)
                 await self.step(run)
                 backoff.reset()
                 self._refused.pop(id, None)

@@ -1,10 +1,11 @@
 """An HTTP client for Berth's own APIs. Knows the wire, nothing of the server's inside."""
 
-from berth.client.client import Answer, Client, ClientError, Unreachable, connect_directly
+from berth.client.client import PART_OF, Answer, Client, ClientError, Unreachable, connect_directly
 from berth.client.clouds import CloudDescription, CloudError, read_cloud, read_variables
 from berth.client.keystone import CloudLogin, Token, keystone_token
 
 __all__ = [
+    "PART_OF",
     "Answer",
     "Client",
     "ClientError",

@@ -14,6 +14,7 @@ import functools
 import re
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -26,6 +27,9 @@ from berth.client.keystone import Token
 _ANSWER_BYTES_MAX: Final = 64 << 20
 _EVENT_BYTES_MAX: Final = 64 << 20
 _CONNECTIONS_KEPT_MAX: Final = 16
+PART_OF: Final[ContextVar[str | None]] = ContextVar("part_of", default=None)
+"""The id of the request that whatever this task asks for is part of: servers keep it beside their own."""
+
 _TIMEOUT_S: Final = 30.0
 _UNAUTHORIZED: Final = 401
 _UNAVAILABLE: Final = (502, 503, 504)
@@ -259,6 +263,9 @@ class Client:
 
     def _make_request(self, method: str, path: str, body: object) -> httpx.Request:
         headers, content = httpx.Headers(self._headers), b""
+        part_of = PART_OF.get()
+        if part_of is not None:
+            headers["x-openstack-request-id"] = part_of
         if body is not None:
             content = msgspec.json.encode(body)
             headers["content-type"] = "application/json"

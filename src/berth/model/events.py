@@ -207,10 +207,22 @@ def inverse(event: E) -> E:
 
 
 class Origin(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    request_id: str
+    """Who asked, and by which request. ``ids`` is the id of the request and, behind a space, the one that its
+    caller sent with it, if it did: one field, so that journals from before that are written as they were."""
+
+    ids: str
     user: str | None
     project: str | None
     action: str
+
+    @property
+    def request_id(self) -> str:
+        return self.ids.partition(" ")[0]
+
+    @property
+    def global_id(self) -> str | None:
+        """The id that the caller sent: that of the request which this one is part of."""
+        return self.ids.partition(" ")[2] or None
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):

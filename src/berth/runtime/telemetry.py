@@ -52,6 +52,10 @@ class SeenRequest(Protocol):
     @property
     def request_id(self) -> str: ...
     @property
+    def global_id(self) -> str | None: ...
+    @property
+    def ids(self) -> str: ...
+    @property
     def client(self) -> str: ...
 
 
@@ -170,7 +174,7 @@ class Telemetry:
 # -- lines --------------------------------------------------------------------------------------
 
 
-class _AccessLine(msgspec.Struct):
+class _AccessLine(msgspec.Struct, omit_defaults=True):
     time: str
     level: str
     logger: str
@@ -182,6 +186,7 @@ class _AccessLine(msgspec.Struct):
     length: int
     microversion: str
     milliseconds: float
+    global_request_id: str | None = None
 
 
 class _AccessLog:
@@ -235,7 +240,7 @@ def _text_line(time: str, request: SeenRequest, response: SeenResponse, millisec
     if not asked.isprintable():
         asked = ascii(asked)[1:-1]
     return (
-        f'{time} INFO {ACCESS_LOGGER} [{request.request_id}] {request.client} "{asked}" '
+        f'{time} INFO {ACCESS_LOGGER} [{request.ids}] {request.client} "{asked}" '
         f"status: {response.status} len: {len(response.body)} microversion: {_microversion(response)} "
         f"ms: {milliseconds:.3f}\n"
     )
@@ -254,6 +259,7 @@ def _json_line(time: str, request: SeenRequest, response: SeenResponse, millisec
         len(response.body),
         _microversion(response),
         round(milliseconds, 3),
+        request.global_id,
     )
     return _ENCODER.encode(line).decode() + "\n"
 

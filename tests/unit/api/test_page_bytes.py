@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from berth.api.kernel import paging
-from berth.api.native import allocations, events
+from berth.api.native import allocations, event_pages
 from berth.model.clusters import Cluster
 from berth.model.commands import Claim, Command, CreateGroup, Enact, LabelAggregate, ReplaceAllocations
 from berth.model.events import AnyRecord, Origin, RecordChanged
@@ -111,7 +111,7 @@ async def fill(region: RegionWorld, rng: random.Random) -> None:
 
 
 def limit_bytes(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    for module in (paging, allocations, events):
+    for module in (paging, allocations, event_pages):
         monkeypatch.setattr(module, "PAGE_BYTES_MAX", size)
 
 

@@ -23,6 +23,7 @@ from berth.api.kernel.call import Handler, Services, admit
 from berth.api.kernel.health import PATHS as HEALTH_PATHS
 from berth.api.kernel.health import Health
 from berth.api.kernel.http import (
+    REQUEST_ID_HEADER,
     BodyCutShort,
     BodyTooLarge,
     Receive,
@@ -45,8 +46,6 @@ from berth.runtime.ids import Ids
 from berth.runtime.telemetry import Telemetry
 
 _log = logging.getLogger(__name__)
-
-REQUEST_ID_HEADER: Final = "x-openstack-request-id"
 
 OPEN_BODY_BYTES_MAX: Final = 16 << 10
 """The largest body where no token is asked for: that of a login."""
@@ -238,9 +237,7 @@ class Application:
         try:
             response = await self._respond(request, receive)
         except Exception:
-            _log.exception(
-                "%s %r failed", request.method, request.path, extra={"request_id": request.request_id}
-            )
+            _log.exception("%s %r failed", request.method, request.path, extra={"request_id": request.ids})
             text = f"Internal error. The log has the details under {request.request_id}."
             response = self._api_of(request).refuse(Problem(500, text, codes.UNEXPECTED), request)
         response.headers.append((REQUEST_ID_HEADER, request.request_id))

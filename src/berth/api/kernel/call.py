@@ -227,7 +227,7 @@ class Call:
     def cause(self) -> Origin:
         """What the journal keeps of this call."""
         request, caller = self.request, self.caller
-        return Origin(request.request_id, caller.user_id, caller.project_id, self.action)
+        return Origin(request.ids, caller.user_id, caller.project_id, self.action)
 
     @property
     def action(self) -> str:

@@ -38,16 +38,24 @@ class BodyCutShort(Exception):
     """The client left before it had sent its body to the end. Half of what was meant must not be done."""
 
 
+REQUEST_ID_HEADER: Final = "x-openstack-request-id"
+"""In an answer the id of the request; in a request the id of the one that it is part of. As in the services
+of OpenStack, one that does not look like an id is ignored."""
+_REQUEST_ID: Final = re.compile(r"req-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z", re.IGNORECASE)
+
+
 class Request:
     """What the client sent. Header names are lower case; the values of a repeated header are joined.
 
     ``route`` is the template of the path, once it is known: metrics must not grow with what is asked for.
-    ``public_url`` is where clients find this server, if the operator has said so.
+    ``public_url`` is where clients find this server, if the operator has said so. ``global_id`` is the id
+    that the caller has given the request, if it is one.
     """
 
     __slots__ = (
         "body",
         "client",
+        "global_id",
         "headers",
         "method",
         "path",
@@ -76,6 +84,13 @@ class Request:
         self.client = client
         self.route = "unknown"
         self.public_url: str | None = None
+        given = self.headers.get(REQUEST_ID_HEADER)
+        self.global_id = given if given is not None and _REQUEST_ID.match(given) else None
+
+    @property
+    def ids(self) -> str:
+        """Its id and, behind a space, the one that its caller has given it."""
+        return self.request_id if self.global_id is None else f"{self.request_id} {self.global_id}"
 
     @property
     def has_body(self) -> bool:

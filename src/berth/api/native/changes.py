@@ -50,10 +50,6 @@ ClassNames = Mapping[ClassId, str]
 """The names of classes now. One that is gone shows as its number."""
 
 
-def events_of(batch: Batch, names: ClassNames) -> list[wire.Event]:
-    return [event_of(batch, entry, names) for entry in batch.entries]
-
-
 def event_of(batch: Batch, entry: Entry, names: ClassNames) -> wire.Event:
     return wire.Event(
         batch.index,
@@ -63,6 +59,7 @@ def event_of(batch: Batch, entry: Entry, names: ClassNames) -> wire.Event:
         entry.origin.project,
         entry.origin.action,
         [change_of(event, names) for event in entry.events],
+        entry.origin.global_id,
     )
 
 

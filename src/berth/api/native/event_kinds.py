@@ -435,7 +435,8 @@ Change = (
 
 
 class Event(msgspec.Struct):
-    """What one request changed. Requests that were written together share an ``index``."""
+    """What one request changed. Requests that were written together share an ``index``.
+    ``global_request_id`` is the id that the caller sent with the request, if it sent one."""
 
     index: JournalIndex
     at: Time
@@ -444,11 +445,18 @@ class Event(msgspec.Struct):
     project: str | None
     action: Annotated[str, Meta(description="Method and path of the request.")]
     changes: list[Change]
+    global_request_id: str | None = None
 
 
 class Events(msgspec.Struct):
-    """A page of events. Go on with ``after`` = ``next``; ``index`` is where the journal ends now."""
+    """A page of events. Go on with ``after`` = ``next``, from the newest on with ``before`` = ``next``;
+    ``index`` is where the journal ends now. ``complete``: there is nothing more to look at for now.
+    ``looked_back_to`` is the oldest index that was looked at, ``looked_back_at`` when it was written; null if
+    nothing was."""
 
     events: list[Event]
     next: JournalIndex
     index: JournalIndex
+    complete: bool
+    looked_back_to: JournalIndex | None
+    looked_back_at: Time | None

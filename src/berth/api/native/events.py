@@ -1,7 +1,4 @@
-"""GET /berth/v1/events: what has changed, who asked and when; in pages or as a stream.
-
-Events of one index were written together and are never on two pages: a page may have more than its limit
-by those of its last index.
+"""GET /berth/v1/events: what has changed, who asked and when; in pages (``event_pages``) or as a stream.
 
 Streams share one feed. The naive design lets every stream wait for news and read the journal by itself. The
 journal has one thread, which appends: a hundred watchers would each take a turn on it for every append, and
@@ -14,7 +11,8 @@ the newest of it, up to a number and a size. A stream holds nothing but its posi
 
 A stream whose client does not read holds what was rendered for it until it is dropped. So a stream takes a
 step at a time, limited in number and in bytes, and hands it over in small pieces; streams at the same index
-share one rendering; and while all that is rendered takes too much memory, streams that are behind wait.
+share one rendering; and while all that is rendered takes too much memory, streams that are behind wait. A
+stream with a filter reads what was rendered for all, and sends what is meant.
 
 A stream ends when the server stops, when its client leaves or stops taking what is sent, and, with an error
 event, when the journal cannot be read or no longer has what comes next. It can be resumed: an id is sent
@@ -33,13 +31,26 @@ from weakref import WeakValueDictionary
 import msgspec
 from msgspec import Meta
 
-from berth.api.kernel.codes import BAD_PARAMETER, INDEX_AHEAD, PRUNED, TOO_MANY_STREAMS, UNEXPECTED
+from berth.api.kernel.codes import BAD_PARAMETER, TOO_MANY_STREAMS, UNEXPECTED
 from berth.api.kernel.http import Request, Response, StreamResponse
-from berth.api.kernel.paging import PAGE_BYTES_MAX
 from berth.api.kernel.problem import Problem, outage_problem
 from berth.api.native import event_kinds as wire
 from berth.api.native.calls import NativeCall, NativeRoute, make_refusal, respond
-from berth.api.native.changes import ClassNames, class_names, event_of, events_of
+from berth.api.native.changes import ClassNames, class_names, event_of
+from berth.api.native.event_filters import EventFilter, FilterQuery
+from berth.api.native.event_pages import (
+    CHANGES_AT_ONCE,
+    STEP_BATCHES,
+    Span,
+    find_index_before,
+    find_oldest,
+    make_newest_page,
+    make_page,
+    pruned_problem,
+    reach,
+    read_filter,
+    read_time_ns,
+)
 from berth.api.native.fields import LIMIT_DEFAULT, Limit
 from berth.engine import Engine, Pruned, Unavailable
 from berth.model.events import Batch
@@ -47,22 +58,19 @@ from berth.model.ids import Index
 
 _log = logging.getLogger(__name__)
 _encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(wire.Event).decode
+_DATA: Final = b"data: "
 
 EVENT_STREAM: Final = "text/event-stream"
 LAST_EVENT_ID: Final = "last-event-id"
 INDEX_MAX: Final = 2**63 - 1
 
-STEP_BATCHES: Final = 16
-"""How many batches are read, decoded and rendered in one go, so that the loop is not blocked for long."""
 _STEP_BYTES: Final = 256 << 10
 """The size of one rendered step; its last batch may go beyond it."""
 _RENDERED_BYTES_MAX: Final = 16 << 20
 """The size of everything that is rendered; the last step may go beyond it."""
 
 _PIECE_BYTES: Final = 64 << 10
-_CHANGES_AT_ONCE: Final = 256
-"""How many changes are rendered before others have their turn; the changes of one request stay together."""
-
 _KEPT_BATCHES: Final = 1024
 _KEPT_BYTES: Final = 4 << 20
 _PACE_S: Final = 0.05
@@ -88,8 +96,33 @@ Stream = Annotated[
 ]
 
 
-class EventsQuery(msgspec.Struct, frozen=True, kw_only=True):
+Before = Annotated[
+    int,
+    Meta(ge=1, le=INDEX_MAX, description="Only what is before this index; with `newest=true` alone."),
+]
+Since = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=40,
+        description="Only what was written at this time or later, such as 2026-01-31T09:30:00Z.",
+    ),
+]
+Until = Annotated[
+    str, Meta(min_length=1, max_length=40, description="Only what was written at this time or before.")
+]
+Newest = Annotated[
+    Literal["true", "false"],
+    Meta(description="`true`: the newest first, and backwards from there with `before`."),
+]
+
+
+class EventsQuery(FilterQuery, frozen=True, kw_only=True):
     after: After | None = None
+    before: Before | None = None
+    since: Since | None = None
+    until: Until | None = None
+    newest: Newest = "false"
     limit: Limit = LIMIT_DEFAULT
     stream: Stream = "false"
 
@@ -109,17 +142,6 @@ class Rendered:
     def pieces(self) -> Iterator[bytes]:
         for start in range(0, len(self.content), _PIECE_BYTES):
             yield self.content[start : start + _PIECE_BYTES]
-
-
-def pruned_problem(oldest: Index) -> Problem:
-    start_at = f"/berth/v1/events?after={oldest - 1}"
-    return Problem(
-        410,
-        f"Events are kept from index {oldest} on; what was asked for is older. Read the present state "
-        f"(/berth/v1/consumers, /berth/v1/allocations, /resource_providers), then go on from {start_at}.",
-        PRUNED,
-        more={"oldest_index": oldest, "start_at": start_at},
-    )
 
 
 class Feed:
@@ -175,8 +197,11 @@ class Feed:
 
     # -- a stream -------------------------------------------------------------------------------
 
-    async def pieces(self, after: Index, explain: Callable[[Problem], bytes]) -> AsyncGenerator[bytes, None]:
-        """Everything behind ``after``, until the client leaves. ``explain`` renders a refusal."""
+    async def pieces(
+        self, after: Index, explain: Callable[[Problem], bytes], chosen: EventFilter | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """Everything behind ``after`` that the filter chooses, until the client leaves. ``explain`` renders a
+        refusal."""
         index = after
         yield b"retry: 1000\n: events after %d\n\n" % index
         try:
@@ -192,12 +217,18 @@ class Feed:
                     step = deque(await self._read(index))
                 if not step and not await self._wait_for_news(news):
                     yield b": nothing new after %d\n\n" % index
+                has_sent = not step
                 while step:
                     # Free what was sent.
                     rendered = step.popleft()
-                    for piece in rendered.pieces():
+                    content = rendered if chosen is None else await _narrow(rendered, chosen)
+                    for piece in content.pieces():
+                        has_sent = True
                         yield piece
                     index = rendered.index
+                if not has_sent:
+                    # The client need not look at this again when it reconnects.
+                    yield b": nothing that matches\nid: %d\n\n" % index
         except Problem as problem:
             yield b"event: error\ndata: %b\n\n" % explain(problem)
 
@@ -329,12 +360,30 @@ async def _render(batch: Batch, names: ClassNames) -> bytes:
     for entry in batch.entries:
         lines.append(b"event: change\ndata: %b\n" % _encode(event_of(batch, entry, names)))
         changes += len(entry.events)
-        if changes > _CHANGES_AT_ONCE:
+        if changes > CHANGES_AT_ONCE:
             changes = 0
             await asyncio.sleep(0)
     if not lines:
         return b": nothing changed\nid: %d\n\n" % batch.index
-    return b"\n".join([*lines[:-1], b"%bid: %d\n\n" % (lines[-1], batch.index)])
+    return _join(lines, batch.index)
+
+
+async def _narrow(rendered: Rendered, chosen: EventFilter) -> Rendered:
+    """Of a batch what is meant."""
+    lines = []
+    for number, line in enumerate(rendered.content.split(b"\n")):
+        if line.startswith(_DATA):
+            event = chosen.narrow(_decode(line[len(_DATA) :]))
+            if event is not None:
+                lines.append(b"event: change\ndata: %b\n" % _encode(event))
+        if number % CHANGES_AT_ONCE == CHANGES_AT_ONCE - 1:
+            await asyncio.sleep(0)
+    return Rendered(rendered.index, _join(lines, rendered.index) if lines else b"")
+
+
+def _join(lines: list[bytes], index: Index) -> bytes:
+    """Only the last event has the id."""
+    return b"\n".join([*lines[:-1], b"%bid: %d\n\n" % (lines[-1], index)])
 
 
 # -- handlers -----------------------------------------------------------------------------------
@@ -342,57 +391,46 @@ async def _render(batch: Batch, names: ClassNames) -> bytes:
 
 async def list_events(call: NativeCall) -> Response:
     query: EventsQuery = call.query
+    is_stream = query.stream == "true" or EVENT_STREAM in call.request.headers.get("accept", "")
+    _refuse_unfit(query, is_stream=is_stream)
+    chosen = await read_filter(call, query)
     current = await call.read(lambda view: view.index)
-    if query.stream == "true" or EVENT_STREAM in call.request.headers.get("accept", ""):
+    if is_stream:
         after = _read_last_event_id(call.request)
         after = query.after if after is None else after
-        return _respond_stream(call, current if after is None else _reached(after, current), current)
-    after = query.after
-    return respond(await _respond_page(call, None if after is None else _reached(after, current), current))
+        return _respond_stream(call, current if after is None else reach(after, current), current, chosen)
+    engine = call.services.engine
+    after = None if query.after is None else reach(query.after, current)
+    start = await find_oldest(engine) if after is None else after
+    last = current if query.before is None else Index(min(current, query.before - 1))
+    since_ns = None if query.since is None else read_time_ns("since", query.since)
+    until_ns = None if query.until is None else read_time_ns("until", query.until)
+    span = Span(start, last, since_ns, until_ns)
+    if query.newest == "true":
+        if until_ns is not None:
+            oldest = await find_oldest(engine)
+            span.last = await find_index_before(engine, until_ns + 1, oldest, last)
+        return respond(await make_newest_page(call, chosen, span, current))
+    if since_ns is not None and after is None:
+        span.after = await find_index_before(engine, since_ns, start, last)
+    return respond(await make_page(call, chosen, span, current))
 
 
-def _reached(after: int, current: Index) -> Index:
-    if after > current:
-        raise Problem(400, f"after: the journal ends at index {current}; {after} is beyond it.", INDEX_AHEAD)
-    return Index(after)
+def _refuse_unfit(query: EventsQuery, *, is_stream: bool) -> None:
+    """Refuse parameters that do not go together."""
+    given = {"before": query.before, "since": query.since, "until": query.until}
+    named = [name for name, value in given.items() if value is not None]
+    if is_stream and (named or query.newest == "true"):
+        unfit = (*named, "newest")[0]
+        raise Problem(400, f"{unfit}: it is for pages; a stream goes on from `after`.", BAD_PARAMETER)
+    if query.before is not None and query.newest == "false":
+        raise Problem(400, "before: it goes with newest=true.", BAD_PARAMETER)
 
 
-async def _respond_page(call: NativeCall, after: Index | None, current: Index) -> wire.Events:
-    names = await call.read(class_names)
-    events: list[wire.Event] = []
-    start = Index(0) if after is None else after
-    try:
-        found = await call.services.engine.history(start, STEP_BATCHES)
-    except Pruned as too_old:
-        if after is not None:
-            raise pruned_problem(too_old.oldest) from too_old
-        start = Index(too_old.oldest - 1)
-        found = await _read_history(call.services.engine, start)
-    last = start
-    size = 0
-    while found:
-        for batch in found:
-            if len(events) >= call.query.limit or size > PAGE_BYTES_MAX:
-                return wire.Events(events, last, max(current, last))
-            more = events_of(batch, names)
-            events += more
-            size += len(_encode(more))
-            last = batch.index
-        found = await _read_history(call.services.engine, last)
-    return wire.Events(events, last, max(current, last))
-
-
-async def _read_history(engine: Engine, after: Index) -> list[Batch]:
-    try:
-        return await engine.history(after, STEP_BATCHES)
-    except Pruned as too_old:
-        raise pruned_problem(too_old.oldest) from too_old
-
-
-def _respond_stream(call: NativeCall, after: Index, current: Index) -> Response:
+def _respond_stream(call: NativeCall, after: Index, current: Index, chosen: EventFilter | None) -> Response:
     feed = call.feed
     feed.open(current)
-    pieces = feed.pieces(after, lambda problem: _encode(make_refusal(problem, call.request)))
+    pieces = feed.pieces(after, lambda problem: _encode(make_refusal(problem, call.request)), chosen)
     response = StreamResponse(pieces, EVENT_STREAM, feed.close, feed.heartbeat_s)
     response.headers += [("cache-control", "no-store"), ("x-accel-buffering", "no")]
     return response
@@ -424,6 +462,8 @@ ROUTES: Final = (
         summary="Read the event feed",
         description="Every change since an index, with who asked for it. As JSON in pages, or as "
         "server-sent events without end: `id` is the index, and a client that reconnects with "
-        "`Last-Event-ID` misses nothing. `limit` is for pages.",
+        "`Last-Event-ID` misses nothing. Filters choose events; of an event that is chosen by `kind` or "
+        "`subject` the changes that match are shown. A page looks at no more than 10,000 appends; the answer "
+        "says how far it looked. `before`, `since`, `until`, `newest` and `limit` are for pages.",
     ),
 )
