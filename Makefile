@@ -18,7 +18,7 @@ SMOKE := tests/http/test_workers.py tests/clients/test_command.py tests/crash/te
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check unit lint types imports fmt docs hashes bench bench-bystander bench-scale soak soak-wire mutants clean
+.PHONY: help setup run test check unit lint types imports fmt docs hashes bench bench-bystander bench-console bench-scale screenshots soak soak-wire mutants clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 18
@@ -86,6 +86,12 @@ bench-bystander: setup ## Measure how long others wait while a costly request is
 
 bench-scale: setup ## Measure start-up and memory with 100,000 hosts and 1,000,000 allocations
 	$(BIN)/python -m bench.scale
+
+bench-console: setup ## Measure the console with 10,000 hosts and 500 changes a second, some twelve minutes
+	$(BIN)/python -m bench.console
+
+screenshots: setup ## Draw the pictures of the console that the README shows
+	$(BIN)/python -m tools.screenshots
 
 SEEDS ?= 1000
 

@@ -32,7 +32,7 @@ def _group_of(item: pytest.Item) -> str:
         else ()
     )
     named = {str(value) for value in params} | set(getattr(item, "fixturenames", ()))
-    for shared in ("galera", "console"):
+    for shared in ("galera", "browser"):
         if shared in named:
             return shared
     kind = next((kind for kind in ("mariadb", "postgresql") if kind in named), "")

@@ -21,6 +21,10 @@ HOSTS: Final = 6
 OPTIONS: Final = f"--hosts {HOSTS} --cells 2 --build-seconds 0 --live-migrate-seconds 60".split()
 
 
+OTHERS: Final = {"auditor": "auditor", "operator": "operator", "reader": "reader"}
+"""Users beside those of ``berth up``, and their roles. A user's password is its name, made longer."""
+
+
 class Console:
     """The console of a cloud in a page of a browser. ``asked``: what it has requested so far."""
 
@@ -28,6 +32,8 @@ class Console:
         self.cloud = cloud
         self.page = page
         self.secrets: dict[str, str] = json.loads((cloud.data / "secrets.json").read_text())
+        self.secrets |= {user: make_password(user) for user in OTHERS}
+        self.statuses: list[tuple[int, str]] = []
         self.asked: list[Request] = []
         self.errors: list[str] = []
         self.expected: list[str] = []
@@ -37,6 +43,7 @@ class Console:
         page.on("console", lambda line: self.errors.append(line.text) if line.type == "error" else None)
 
     def _note_response(self, response: Response) -> None:
+        self.statuses.append((response.status, response.url))
         if response.status >= 500:
             self.errors.append(f"{response.status} {response.url}")
 
@@ -74,10 +81,18 @@ class Console:
         assert elsewhere == []
 
 
+def make_password(user: str) -> str:
+    return f"the-password-of-{user}"
+
+
 @pytest.fixture(scope="session")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     directory = tmp_path_factory.mktemp("console")
     with cloud_running(directory, *OPTIONS) as cloud:
+        with (cloud.data / "tokens.toml").open("a") as tokens:
+            for user, role in OTHERS.items():
+                entry = f'token = "{make_password(user)}"\nuser = "{user}"\nproject = "admin"\n'
+                tokens.write(f'\n[[token]]\n{entry}roles = ["{role}"]\n')
         yield cloud
 
 

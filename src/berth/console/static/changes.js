@@ -15,7 +15,7 @@ const VIEWS = { server: "server", group: "group", cluster: "cluster", host: "hos
 /** No status of its own is that of a healthy host. */
 const HEALTHY = { disabled: false, down: false, build_failures: 0, reason: null };
 /** What changes with everything, and says nothing. */
-const NOISE = new Set(["updated_at", "generation", "left_out"]);
+const NOISE = new Set(["updated_at", "generation", "left_out", "action", "power_state"]);
 
 /**
  * What a change is about: its kind in words, its id, and its name if it has one.
@@ -36,11 +36,25 @@ export function isNoise(change) {
   return change.kind === "provider_version" || change.kind === "internal";
 }
 
-/** @param {AnyChange} change */
-export function drawChange(change) {
-  const { kind, id, name } = subjectOf(change);
+/**
+ * The changes of one request. What one of them calls by its name, the others are called by too.
+ * @param {AnyChange[]} changes
+ * @param {number} most
+ */
+export function drawChanges(changes, most) {
+  const shown = changes.filter((change) => !isNoise(change));
+  const names = new Map(shown.map(subjectOf).filter(({ name }) => name !== "").map(({ id, name }) => [id, name]));
+  return shown.slice(0, most).map((change) => drawChange(change, names));
+}
+
+/**
+ * @param {AnyChange} change
+ * @param {Map<string, string>} names
+ */
+function drawChange(change, names) {
+  const { kind, id } = subjectOf(change);
   const view = VIEWS[kind];
-  const shown = name || findHost(id)?.name || id;
+  const shown = names.get(id) ?? findHost(id)?.name ?? id;
   return html`<div class="changed"><span class="quiet">${kind.replaceAll("_", " ")}</span>
     ${view === undefined ? html`<a href=${linkTo("journal", "", { subject: id })}>${shown}</a>` : html`<a href=${linkTo(view, id)}>${shown}</a>`}
     ${drawDifference(change)}</div>`;

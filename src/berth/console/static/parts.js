@@ -57,10 +57,38 @@ export function chip(tone, text) {
  * @param {number} capacity
  */
 export function bar(resourceClass, used, capacity) {
+  return drawBar(resourceClass, used, capacity, tellUse(resourceClass, used, capacity));
+}
+
+/**
+ * The same in less room: only the share is written.
+ * @param {string} resourceClass
+ * @param {number} used
+ * @param {number} capacity
+ */
+export function shareBar(resourceClass, used, capacity) {
+  return drawBar(resourceClass, used, capacity, formatShare(used, capacity));
+}
+
+/**
+ * @param {string} resourceClass
+ * @param {number} used
+ * @param {number} capacity
+ */
+function tellUse(resourceClass, used, capacity) {
+  return `${formatAmount(resourceClass, used)} of ${formatAmount(resourceClass, capacity)}`;
+}
+
+/**
+ * @param {string} resourceClass
+ * @param {number} used
+ * @param {number} capacity
+ * @param {string} text
+ */
+function drawBar(resourceClass, used, capacity, text) {
   const share = capacity > 0 ? Math.min(1, used / capacity) : 0;
-  const text = `${formatAmount(resourceClass, used)} of ${formatAmount(resourceClass, capacity)}`;
   return html`<span class="bar">
-    <svg viewBox="0 0 100 8" preserveAspectRatio="none" role="img" aria-label="${resourceClass}: ${text}, ${formatShare(used, capacity)}">
+    <svg viewBox="0 0 100 8" preserveAspectRatio="none" role="img" aria-label="${resourceClass}: ${tellUse(resourceClass, used, capacity)}, ${formatShare(used, capacity)}">
       <rect class="all" width="100" height="8"></rect>
       <rect class="used ${toneOf(share)}" width=${Math.round(share * 1000) / 10} height="8"></rect>
     </svg>

@@ -5,7 +5,7 @@ import { html, nothing } from "../vendor/lit-html/lit-html.js";
 import { repeat } from "../vendor/lit-html/directives/repeat.js";
 import { changeQuery, linkTo } from "../address.js";
 import { get } from "../api.js";
-import { drawChange, isNoise, subjectOf } from "../changes.js";
+import { drawChanges, isNoise, subjectOf } from "../changes.js";
 import { wantFleet } from "../fleet.js";
 import { count, formatNumber } from "../format.js";
 import { choice, filters, show, textFilter, time } from "../parts.js";
@@ -132,7 +132,7 @@ function drawEvent(event, { kind, subject }) {
   return html`<li>
     <div class="head">${time(event.at)} <b>${event.action}</b> ${event.user === null || event.user === event.action ? nothing : html`<span class="quiet">by ${event.user}${event.project ? ` of ${event.project}` : ""}</span>`}
       ${event.request_id === "" ? nothing : html`<a href=${linkTo("journal", "", { request_id: event.request_id })}><code>${event.request_id}</code></a>`} <span class="quiet">index ${event.index}</span></div>
-    ${changes.slice(0, CHANGES_SHOWN).map(drawChange)}
+    ${drawChanges(changes, CHANGES_SHOWN)}
     ${rest > 0 ? html`<div class="quiet">and ${count(rest, "more change", "more changes")}</div>` : nothing}
   </li>`;
 }

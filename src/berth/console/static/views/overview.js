@@ -4,10 +4,10 @@
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
 import { linkTo } from "../address.js";
 import { get } from "../api.js";
-import { drawChange, isNoise } from "../changes.js";
+import { drawChanges, isNoise } from "../changes.js";
 import { count, formatDuration, formatNumber, secondsSince } from "../format.js";
 import { classesOf } from "../hosts.js";
-import { ago, bar, chip, panel, show, time } from "../parts.js";
+import { ago, bar, chip, panel, shareBar, show, time } from "../parts.js";
 import { may } from "../session.js";
 import { use } from "../sources.js";
 
@@ -15,6 +15,7 @@ import { use } from "../sources.js";
 
 const HOW = { paceMs: 2000, ageMaxMs: 10_000 };
 const CHANGES_SHOWN = 3;
+const EVENTS_SHOWN = 8;
 /** @type {Record<Api.Wrong["kind"], [import("../parts.js").Tone, string, string]>} */
 const KINDS = {
   cell_unreachable: ["bad", "cell away", ""],
@@ -39,7 +40,7 @@ export function drawOverview() {
         ${panel("Hosts and servers", drawNumbers(overview))}
         ${may("berth:cells:list") ? drawCells() : nothing}
       </div>
-      ${panel("Last changes", drawChanges(overview), { beside: html`<a href=${linkTo("journal")}>all of them</a>` })}`)}`;
+      ${panel("Last changes", drawLast(overview), { beside: html`<a href=${linkTo("journal")}>all of them</a>` })}`)}`;
 }
 
 async function readOverview() {
@@ -87,7 +88,7 @@ function drawCapacity({ capacity }) {
 function drawBy(what, uses, names) {
   const shown = names.slice(0, 3);
   return html`<div class="scroll"><table><caption class="hidden">Capacity by ${what}</caption><thead><tr><th scope="col">${what}</th>${shown.map((name) => html`<th scope="col">${name}</th>`)}</tr></thead>
-    <tbody>${Object.entries(uses).map(([place, use]) => html`<tr><th scope="row">${place}</th>${shown.map((name) => html`<td>${bar(name, use[name]?.used ?? 0, use[name]?.capacity ?? 0)}</td>`)}</tr>`)}</tbody></table></div>`;
+    <tbody>${Object.entries(uses).map(([place, use]) => html`<tr><th scope="row">${place}</th>${shown.map((name) => html`<td>${shareBar(name, use[name]?.used ?? 0, use[name]?.capacity ?? 0)}</td>`)}</tr>`)}</tbody></table></div>`;
 }
 
 /** @param {Overview} overview */
@@ -129,15 +130,14 @@ function drawCells() {
 }
 
 /** @param {Overview} overview */
-function drawChanges({ last_changes }) {
-  const shown = last_changes.filter((event) => !event.changes.every(isNoise));
+function drawLast({ last_changes }) {
+  const shown = last_changes.filter((event) => !event.changes.every(isNoise)).slice(0, EVENTS_SHOWN);
   if (shown.length === 0) return html`<p class="quiet">Nothing has changed yet.</p>`;
   return html`<ol class="journal">${shown.map((event) => {
-    const changes = event.changes.filter((change) => !isNoise(change));
     return html`<li><div class="head">${time(event.at)} <b>${event.action}</b>
       ${event.user === null || event.user === event.action ? nothing : html`<span class="quiet">by ${event.user}</span>`}
       ${event.request_id === "" ? nothing : html`<a href=${linkTo("journal", "", { request_id: event.request_id })}><code>${event.request_id}</code></a>`}</div>
-      ${changes.slice(0, CHANGES_SHOWN).map(drawChange)}
+      ${drawChanges(event.changes, CHANGES_SHOWN)}
       ${event.changes_total > CHANGES_SHOWN ? html`<div class="changed quiet">${count(event.changes_total, "change")} in all</div>` : nothing}</li>`;
   })}</ol>`;
 }
