@@ -130,6 +130,16 @@ NUMA_GUEST: Final[dict[str, object]] = {
     },
     **OWNER,
 }
+LARGE_GUEST: Final[dict[str, object]] = {
+    "flavor": {
+        "vcpus": 130,
+        "ram": 131_072,
+        "disk": 100,
+        "extra_specs": {"hw:cpu_policy": "dedicated", "hw:numa_nodes": "2"},
+    },
+    **OWNER,
+}
+"""Its cells have more processors than those of any host."""
 
 
 def beside_cells(cells: int, gpus: int) -> dict[str, object]:
@@ -191,6 +201,7 @@ async def measure_devices(
             for cells, gpus in ((1, 1), (1, 2), (1, 4), (2, 4))
         ),
         ("2 NUMA cells with dedicated processors", placed_and_released(NUMA_GUEST)),
+        ("2 NUMA cells of 65 dedicated processors on cells of 64: refused", refused(LARGE_GUEST)),
         ("5 GPUs beside a cell of 4: refused", refused(beside_cells(1, 5))),
         ("9 GPUs beside 3 cells of a host of 2: refused", refused(beside_cells(3, 3))),
     )

@@ -11,7 +11,7 @@ import pytest
 
 from bench.fleets import providers
 from bench.journals import fleet_commands
-from bench.scheduling import NUMA_GUEST, beside_cells
+from bench.scheduling import LARGE_GUEST, NUMA_GUEST, beside_cells
 from bench.workload import Devices
 from berth.api.native.schedule_requests import NewSchedule, _make_request
 from berth.ledger import decide
@@ -71,7 +71,7 @@ def plan_in(view: View, body: dict[str, object]) -> tuple[Plan | Rejection, int]
         view.steps.end()
 
 
-@pytest.mark.parametrize("body", [*MET, *REFUSED])
+@pytest.mark.parametrize("body", [*MET, *REFUSED, LARGE_GUEST])
 def test_ten_thousand_hosts_are_within_the_budget_of_steps(
     small: View, large: View, body: dict[str, object]
 ) -> None:

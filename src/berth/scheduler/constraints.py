@@ -28,7 +28,7 @@ from berth.search.providers import (
     with_any_trait,
     with_room,
 )
-from berth.search.slots import Slot, roots_with_sum
+from berth.search.slots import Slot, roots_of, roots_with_sum
 from berth.view import Mask, ProviderRecord, View
 
 TOGETHER_MAX: Final = 1_000
@@ -101,11 +101,12 @@ def narrow_down(
     asked = asks_in(view, request)
     if isinstance(asked, Rejection):
         return asked
+    hosts = all_hosts(view)
     for number, one in enumerate(asked):
         candidates = searched[number] if number < len(searched) else HostCandidates.of(view, one.ask)
         if isinstance(candidates, Rejection):
             return candidates
-        results = _narrow_down(view, one, options, candidates)
+        results = _narrow_down(view, one, options, candidates, hosts)
         narrowed = Narrowed(one, results)
         is_last = closest is not None and narrowed.left == closest.left
         is_closer = closest is None or narrowed.left > closest.left
@@ -121,10 +122,13 @@ def _asks_for_more(view: View, one: ScheduleRequest, first: ScheduleRequest) -> 
 
 
 def _narrow_down(
-    view: View, request: ScheduleRequest, options: SchedulerOptions, candidates: HostCandidates
+    view: View,
+    request: ScheduleRequest,
+    options: SchedulerOptions,
+    candidates: HostCandidates,
+    hosts: Mask,
 ) -> list[ConstraintResult]:
-    left = all_hosts(view)
-    found = [ConstraintResult("hosts", "any host", left)]
+    found = [ConstraintResult("hosts", "any host", hosts)]
     for constraint in _general_constraints(view, request, options):
         found.append(_narrow(view, constraint, found[-1].left))
     whole = {slot.group.suffix: slot for slot in candidates.slots if not slot.spans}
@@ -372,9 +376,8 @@ def _find_short(
 def _reachable_hosts(view: View, usable: Mask) -> Mask:
     """The hosts that these rows can serve: in their own tree, or through an aggregate that they share."""
     sharing = view.rows_with_trait(SHARES_VIA_AGGREGATE)
-    view.steps.take(10 + (view.row_end // 300) * (1 + len(sharing)))
-    found = np.zeros(view.row_end, np.bool_)
-    found[view.root_rows[usable]] = True
+    view.steps.take(10 + (view.row_end // 300) * len(sharing))
+    found = roots_of(view, usable)
     for row in sharing:
         if usable[row]:
             found |= roots_served(view, view.record(row).aggregates)

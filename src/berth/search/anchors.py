@@ -27,7 +27,7 @@ def anchors_of(view: View, request: CandidatesRequest, slots: list[Slot]) -> Mas
     for slot in slots[1:]:
         mask &= slot.anchors
     narrow_to_roots(view, mask, request)
-    if len(slots) > 1:
+    if len(slots) > 1 and mask.any():
         for suffixes in request.apart:
             _drop_with_too_few_providers(view, slots, suffixes, mask)
         _drop_with_too_little(view, slots, mask)
@@ -70,7 +70,7 @@ class _Demand(NamedTuple):
     def rooms(self, view: View) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """The rows that have the class, and how much one consumer could get of each."""
         rows, free = view.classes.column(self.class_id).free_for_one()
-        view.steps.take(5 + len(rows) // 100)
+        view.steps.take(5 + len(rows) // 150)
         can = self.usable[rows]
         return rows[can], free[can]
 
@@ -139,22 +139,25 @@ def _drop_without_subtree(view: View, slots: list[Slot], mask: Mask) -> None:
     class for all of them. The provider at its top is one of the choices."""
     masks = {id(slot.own): slot.own for slot in slots}
     tops = np.logical_or.reduce(list(masks.values())) & mask[view.root_rows]
-    for enough in _judge_subtrees(view, slots, list(masks.values())):
+    for enough in _judge_subtrees(view, slots, masks):
         tops &= enough
         if not tops.any():
             break
     mask &= roots_of(view, tops)
 
 
-def _judge_subtrees(view: View, slots: list[Slot], masks: list[Mask]) -> Iterator[Mask]:
+def _judge_subtrees(view: View, slots: list[Slot], masks: dict[int, Mask]) -> Iterator[Mask]:
     """For each thing that a subtree needs, the rows at the top of one that has it. What is asked for several
     times comes first: that is what there mostly is too little of."""
+    left = dict(masks)
     for demand in _demands(slots):
         if len(demand.amounts) > 1:
+            left.pop(id(demand.usable), None)
             rows, free = demand.rooms(view)
             yield _sum_subtrees(view, rows, free // min(demand.amounts)) >= len(demand.amounts)
-            yield _sum_subtrees(view, rows, free) >= sum(demand.amounts)
-    for own in masks:
+            if len(set(demand.amounts)) > 1:
+                yield _sum_subtrees(view, rows, free) >= sum(demand.amounts)
+    for own in left.values():
         usable = np.flatnonzero(own)
         yield _sum_subtrees(view, usable, np.ones(len(usable))) > 0
 
@@ -224,7 +227,7 @@ def _rows_in_cells(view: View) -> Mask:
     """The rows of NUMA cells and of all below them."""
     inside = view.rows_with_trait(NUMA_ROOT).mask(view.row_end)
     while True:
-        view.steps.take(1 + view.row_end // 2000)
+        view.steps.take(1 + view.row_end // 700)
         below = inside | inside[view.parent_rows]
         if np.array_equal(below, inside):
             return inside
@@ -233,7 +236,7 @@ def _rows_in_cells(view: View) -> Mask:
 
 def _sum_subtrees(view: View, rows: NDArray[Any], amounts: NDArray[Any]) -> NDArray[np.float64]:
     """For every row the sum of these amounts on it and on all below it."""
-    view.steps.take(10 + view.row_end // 400 + len(rows) // 50)
+    view.steps.take(10 + view.row_end // 800 + len(rows) // 80)
     parents, total = view.parent_rows, np.zeros(view.row_end)
     at: NDArray[Any] = rows
     while len(at):

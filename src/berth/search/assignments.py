@@ -17,8 +17,8 @@ equal children are 8^8 products of which 8! stand, and one group more makes it 8
   2. slots are taken most constrained first, those that must be near others after these, and a choice that
      breaks a rule is cut off where it is made;
   3. the same matching looks ahead, at the slots that are left and the choices that they still have: where the
-     providers that others must be near have been chosen, and at every choice once the search has taken
-     ``STEPS_BEFORE_LOOKING_AHEAD`` without a result. Where slots of a class all ask for as much, and what
+     providers that others must be near have been chosen, and at every choice after
+     ``DEAD_ENDS_BEFORE_LOOKING_AHEAD`` without a result. Where slots of a class all ask for as much, and what
      is left for them to share is that class alone, no choice that passes is a dead end;
   4. a dead end is remembered up to the exchange of equivalent providers (same choices, same free
      amounts, same place in the tree), so that equal siblings do not multiply the failures;
@@ -48,7 +48,7 @@ FRUITLESS_LEAST: Final = 100
 FRUITLESS_MANY: Final = 50_000
 FRUITLESS_END: Final = 100_000
 
-STEPS_BEFORE_LOOKING_AHEAD: Final = 50
+DEAD_ENDS_BEFORE_LOOKING_AHEAD: Final = 5
 LOOKED_AT_PER_STEP: Final = 8
 """How many choices that are looked at ahead count as one step."""
 
@@ -245,6 +245,8 @@ class _Search:
         self._order = sorted(range(len(slots)), key=lambda slot: (slot in follow, len(choices[slot])))
         self._trait_rules = list(_trait_rules(request, slots, unmet))
         self._dead_ends: list[set[object]] = [set() for _ in slots]
+        self._dead_end_count = 0
+        """Since the last result."""
         self._kinds: dict[Row, object] = {}
         self._rule = rule
         rule.begin(self._order, choices)
@@ -304,7 +306,7 @@ class _Search:
 
     def _looks_ahead(self, depth: int) -> bool:
         """Whether the slot before has narrowed the choices of others, or there was no result for long."""
-        if self._allowance - self._patience >= STEPS_BEFORE_LOOKING_AHEAD:
+        if self._dead_end_count >= DEAD_ENDS_BEFORE_LOOKING_AHEAD:
             return True
         slot = self._order[depth - 1]
         return any(
@@ -324,7 +326,7 @@ class _Search:
             alike.setdefault(self._alike[slot], []).append(slot)
         looked_at = sum(len(self._choices[slots[0]]) for slots in alike.values())
         self._effort.looked_at += looked_at
-        self._steps.take(1 + (looked_at + len(self._order)) // 4)
+        self._steps.take(1 + (looked_at + len(self._order)) // 4 + (2 * looked_at if depth else 0))
         if depth:
             self._patience = max(0, self._patience - looked_at // LOOKED_AT_PER_STEP)
         kinds: list[tuple[int, int, list[ProviderRecord]]] = []
@@ -395,6 +397,7 @@ class _Search:
         """All completions of what is assigned so far."""
         if depth == len(self._order):
             self._patience = self._allowance
+            self._dead_end_count = 0
             yield [record for record in self._chosen if record is not None]
             return
         dead_ends = self._dead_ends[depth]
@@ -414,6 +417,7 @@ class _Search:
                 self._unassign(slot, record)
         if not found:
             dead_ends.add(self._signature(depth))
+            self._dead_end_count += 1
 
     def _may_go_on(self) -> bool:
         """Count a step; whether the search still has patience for it."""

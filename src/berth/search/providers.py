@@ -61,16 +61,19 @@ def _named(view: View, query: ProviderQuery) -> Mask:
 
 def with_room(view: View, class_id: ClassId, amount: int) -> Mask:
     """Rows where one more allocation of this amount would be accepted."""
-    view.steps.take(10 + view.row_end // 500)
+    column = view.classes.column(class_id)
+    view.steps.take(10 + view.row_end // 8000 + len(column.rows()) // 1000)
+    fitting = column.fitting(amount)
+    view.steps.take(len(fitting) // 300)
     mask = np.zeros(view.row_end, np.bool_)
-    mask[view.classes.column(class_id).fitting(amount)] = True
+    mask[fitting] = True
     return mask
 
 
 def with_any_room(view: View, class_id: ClassId) -> Mask:
     """Rows where one more allocation of some amount would be accepted."""
-    view.steps.take(10 + view.row_end // 500)
     rows, free = view.classes.column(class_id).free_for_one()
+    view.steps.take(10 + view.row_end // 8000 + len(rows) // 150)
     mask = np.zeros(view.row_end, np.bool_)
     mask[rows[free > 0]] = True
     return mask

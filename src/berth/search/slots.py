@@ -243,7 +243,7 @@ class _Sharing:
 def roots_with_sum(view: View, class_id: ClassId, amount: int, own: Mask) -> Mask:
     """The roots in whose trees these rows have as much of a class for one consumer, all together."""
     rows, free = view.classes.column(class_id).free_for_one()
-    view.steps.take(10 + view.row_end // 500 + len(rows) // 50)
+    view.steps.take(10 + view.row_end // 2000 + len(rows) // 150)
     usable = own[rows]
     enough: Mask = np.bincount(view.root_rows[rows[usable]], free[usable], view.row_end) >= amount
     return enough
@@ -251,6 +251,8 @@ def roots_with_sum(view: View, class_id: ClassId, amount: int, own: Mask) -> Mas
 
 def roots_of(view: View, mask: Mask) -> Mask:
     """The roots of the trees that these rows stand in."""
+    rows = np.flatnonzero(mask)
+    view.steps.take(5 + view.row_end // 2000 + len(rows) // 400)
     found: NDArray[np.bool_] = np.zeros(view.row_end, np.bool_)
-    found[view.root_rows[mask]] = True
+    found[view.root_rows[rows]] = True
     return found
