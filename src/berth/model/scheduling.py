@@ -281,7 +281,8 @@ class SmallestChange(msgspec.Struct, frozen=True):
 class Explanation(msgspec.Struct, frozen=True):
     """What became of a request in the view at ``index``: how many members it needs, how many fit, and what
     each constraint removed, in order. ``fitting`` counts no further than the members asked for. ``closest``
-    is a host on which it would fit after the smallest change."""
+    is a host on which it would fit after the smallest change. ``removed``: the names of the first hosts that
+    each of the steps removed."""
 
     index: Index
     needed: int
@@ -293,6 +294,7 @@ class Explanation(msgspec.Struct, frozen=True):
     closest: HostChecks | None = None
     change: SmallestChange | None = None
     refused: Rejection | None = None
+    removed: tuple[tuple[str, ...], ...] = ()
 
 
 # -- how many -----------------------------------------------------------------------------------

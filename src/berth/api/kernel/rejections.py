@@ -384,6 +384,7 @@ ROWS: Final[dict[type[Rejection], Row]] = {
     # flavors and images
     r.FlavorNotFound: Row(
         nova=Wording(404, "Flavor {r.id} could not be found."),
+        berth=Wording(404, "There is no flavor {r.id}.", code=codes.NOT_FOUND),
     ),
     r.FlavorExists: Row(
         nova=Wording(409, "Flavor with {r.field} {r.value} already exists: choose another."),
@@ -410,6 +411,7 @@ ROWS: Final[dict[type[Rejection], Row]] = {
     ),
     r.ImageNotFound: Row(
         nova=Wording(404, "No image found with ID {r.id}."),
+        berth=Wording(404, "There is no image {r.id}.", code=codes.NOT_FOUND),
     ),
     r.ImageExists: Row(
         nova=Wording(409, "Image ID {r.id} already exists: choose another, or give none."),

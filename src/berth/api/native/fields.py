@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from berth.model.ids import ConsumerId
-from berth.model.rejections import ConstraintStep
+from berth.model.rejections import PoolShortage
 from berth.model.scheduling import Check, SmallestChange
 
 # -- what is answered ---------------------------------------------------------------------------
@@ -35,15 +35,30 @@ class HostExplanation(msgspec.Struct):
     refused: str | None
 
 
+class ExplainedStep(msgspec.Struct):
+    """One constraint: how many of the remaining hosts it removed and left. ``hosts``: the first 20 that it
+    removed. ``pools``: those that the removed hosts could use, and that have too little free. ``nearest``: a
+    sentence about one of the removed hosts."""
+
+    constraint: str
+    asked: str
+    removed: int
+    left: int
+    pools: tuple[PoolShortage, ...]
+    nearest: str
+    hosts: tuple[str, ...]
+
+
 class ExplanationDetail(msgspec.Struct):
-    """``steps`` are the constraints in order, with how many hosts each removed; ``change`` is the smallest
-    change that would make it fit."""
+    """``steps`` are the constraints in order, with the hosts that each removed; ``change`` is the smallest
+    change that would make it fit. Callers that are not told of hosts get numbers and changes of the request,
+    and no names."""
 
     index: JournalIndex
     needed: int
     fitting: int
     hosts_total: int
-    steps: tuple[ConstraintStep, ...]
+    steps: tuple[ExplainedStep, ...]
     text: str
     hosts: list[HostExplanation]
     change: SmallestChange | None

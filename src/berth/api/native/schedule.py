@@ -14,30 +14,43 @@ detects a token that was damaged on the way; a forged one gets no further than a
 import base64
 import binascii
 from hashlib import blake2b
+from itertools import repeat
 from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
-from berth.api.kernel.codes import BAD_BODY, NO_FIT
+from berth.api.kernel.codes import BAD_BODY, FORBIDDEN, NO_FIT
 from berth.api.kernel.http import Response
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import berth_problem, explain_rejection
 from berth.api.native.calls import NativeCall, NativeRoute, respond
-from berth.api.native.fields import Amounts, ExplanationDetail, HostExplanation, JournalIndex, Uuid
+from berth.api.native.fields import (
+    Amounts,
+    ExplainedStep,
+    ExplanationDetail,
+    HostExplanation,
+    JournalIndex,
+    Uuid,
+)
 from berth.api.native.schedule_requests import (
     Ask,
     Explain,
     NewSchedule,
+    check_explain,
+    find_foreign,
+    find_operators_field,
     make_explain_request,
     make_schedule_request,
+    make_server_request,
+    resolve_names,
 )
 from berth.engine import Planned
 from berth.model import scheduling as model
 from berth.model.commands import ReplaceAllocations
 from berth.model.ids import ConsumerId, Index, ProviderId
 from berth.model.placement import SHARES_VIA_AGGREGATE, Wanted
-from berth.model.rejections import PlanStale, Rejection
+from berth.model.rejections import ConstraintStep, PlanStale, Rejection
 from berth.model.scheduling import CandidatesRequest, HostCandidate, Placement, Plan, ScheduleRequest
 from berth.runtime.ids import Ids
 from berth.scheduler.capacity import count_capacity as count_fitting
@@ -211,6 +224,7 @@ async def schedule(call: NativeCall) -> Response:
     asked: NewSchedule = call.body
     if asked.token is not None:
         return await _commit(call, asked, asked.token)
+    asked = await resolve_names(call, asked)
     request = make_schedule_request(call, asked)
     try:
         return await (_dry_run if asked.dry_run else _claim)(call, asked, request)
@@ -222,12 +236,23 @@ async def schedule(call: NativeCall) -> Response:
 
 async def explain(call: NativeCall) -> Response:
     asked: Explain = call.body
+    check_explain(asked)
+    if not call.access.sees_hosts:
+        unfit = find_operators_field(asked)
+        if unfit is not None:
+            raise Problem(403, f"{unfit}: only operators may name hosts and aggregates here.", FORBIDDEN)
+        await call.read(lambda view: find_foreign(view, call, asked))
+    if asked.server is not None:
+        server = asked.server
+        found = await call.read(lambda view: make_server_request(view, call, server))
+        return respond(OneExplanation(await _read_explanation(call, found, asked.hosts)))
+    asked = await resolve_names(call, asked)
     request = make_explain_request(call, asked)
     return respond(OneExplanation(await _read_explanation(call, request, asked.hosts)))
 
 
 async def count_capacity(call: NativeCall) -> Response:
-    asked: Ask = call.body
+    asked: Ask = await resolve_names(call, call.body)
     request = make_explain_request(call, Explain(**msgspec.structs.asdict(asked)))
 
     def answer(view: View) -> model.Capacity | Rejection:
@@ -331,14 +356,21 @@ def _describe_allocations(wanted: tuple[Wanted, ...]) -> dict[str, Resources]:
 async def _read_explanation(
     call: NativeCall, request: ScheduleRequest, hosts: tuple[str, ...]
 ) -> ExplanationDetail:
-    options = call.services.scheduler
-    return await call.read(lambda view: _make_explanation(view, request, options, hosts))
+    options, names_hosts = call.services.scheduler, call.access.sees_hosts
+    return await call.read(
+        lambda view: _make_explanation(view, request, options, hosts, names_hosts=names_hosts)
+    )
 
 
 def _make_explanation(
-    view: View, request: ScheduleRequest, options: SchedulerOptions, hosts: tuple[str, ...]
+    view: View,
+    request: ScheduleRequest,
+    options: SchedulerOptions,
+    hosts: tuple[str, ...],
+    *,
+    names_hosts: bool = True,
 ) -> ExplanationDetail | Rejection:
-    found = explain_schedule(view, request, options, explain_rejection, hosts)
+    found = explain_schedule(view, request, options, explain_rejection, hosts, names_hosts=names_hosts)
     if isinstance(found, Rejection):
         return found
     return ExplanationDetail(
@@ -346,7 +378,7 @@ def _make_explanation(
         found.needed,
         found.fitting,
         found.hosts_total,
-        found.steps,
+        tuple(map(_describe_step, found.steps, found.removed or repeat(()))),
         found.text,
         [
             HostExplanation(host.host, host.id, host.fits, host.checks, _show_refusal(host.refused))
@@ -354,6 +386,12 @@ def _make_explanation(
         ],
         found.change,
         _show_refusal(found.refused),
+    )
+
+
+def _describe_step(step: ConstraintStep, hosts: tuple[str, ...]) -> ExplainedStep:
+    return ExplainedStep(
+        step.constraint, step.asked, step.removed, step.left, step.pools, step.nearest, hosts
     )
 
 
@@ -385,8 +423,10 @@ ROUTES: Final = (
         body=Explain,
         answer=OneExplanation,
         summary="Explain why hosts were chosen or removed",
-        description="How many hosts each constraint removes, in order; each constraint at the hosts that "
-        "are named; and the smallest change that would make it fit.",
+        description="Of amounts, a flavor by name, or what a server would need now: which hosts each "
+        "constraint removes, in order; each constraint at the hosts that are named; and the smallest change "
+        "that would make it fit. Members of a project may ask for themselves: they get numbers and changes "
+        "of the request, and no names of hosts.",
     ),
     NativeRoute(
         "POST",

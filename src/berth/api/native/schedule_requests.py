@@ -13,11 +13,22 @@ from berth.api.native.fields import GivenName, GivenUuid, NativeBody, read_consu
 from berth.model.commands import SCHEDULE
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
 from berth.model.placement import AMOUNT_MAX
-from berth.model.rejections import Rejection, SpecInvalid
+from berth.model.rejections import (
+    FlavorNotFound,
+    GroupNotFound,
+    ImageNotFound,
+    Rejection,
+    ServerNotFound,
+    SpecInvalid,
+    UnknownConsumer,
+)
 from berth.model.scheduling import UNSUFFIXED, CandidatesRequest, Hints, RequestGroup, ScheduleRequest
+from berth.model.servers import Flavor, Image, Server
+from berth.sagas.requests import ask_place
 from berth.scheduler.devices import DeviceCatalog
 from berth.scheduler.flavors import FlavorAsk, FlavorSize, check_flavor
 from berth.scheduler.hosts import wrong_comparison
+from berth.view import View
 
 T = TypeVar("T")
 
@@ -105,7 +116,8 @@ class Where(NativeBody, frozen=True, kw_only=True):
 
 class Ask(Part, frozen=True, kw_only=True):
     """What each member needs: the fields of a part for what may come from several providers of a host,
-    ``parts`` by suffix for what must come from one; or a ``flavor`` (and an ``image``) in place of both.
+    ``parts`` by suffix for what must come from one; or a ``flavor`` (and an ``image``) in place of both, each
+    as it is or by its name or id in this region.
     ``group`` is the group that members are in, or come into; ``zone`` is the name of an aggregate of that
     kind."""
 
@@ -114,8 +126,8 @@ class Ask(Part, frozen=True, kw_only=True):
     same_subtree: Annotated[
         tuple[Annotated[tuple[Suffix, ...], Meta(max_length=_GROUPS_MAX)], ...], Meta(max_length=_GROUPS_MAX)
     ] = ()
-    flavor: AskedFlavor | None = None
-    image: AskedImage | None = None
+    flavor: AskedFlavor | _Word | None = None
+    image: AskedImage | _Word | None = None
     group: GivenUuid | None = None
     zone: GivenName | None = None
     metadata: Annotated[
@@ -147,10 +159,64 @@ class NewSchedule(Ask, frozen=True, kw_only=True):
 
 
 class Explain(Ask, frozen=True, kw_only=True):
-    """``hosts`` are explained one by one."""
+    """``hosts`` are explained one by one. ``server``: what this server would need now, in place of everything
+    else: with its flavor, image, needs, group, zone and hints."""
 
+    server: GivenUuid | None = None
     count: Count = 1
     hosts: Annotated[tuple[_Word, ...], Meta(max_length=20)] = ()
+
+
+# -- names --------------------------------------------------------------------------------------
+
+A = TypeVar("A", bound=Ask)
+
+
+async def resolve_names(call: NativeCall, asked: A) -> A:
+    """The body with the flavor and the image that it names."""
+    if not isinstance(asked.flavor, str) and not isinstance(asked.image, str):
+        return asked
+    return await call.read(lambda view: _resolve(view, call, asked))
+
+
+def _resolve(view: View, call: NativeCall, asked: A) -> A | Rejection:
+    flavor, image = asked.flavor, asked.image
+    if isinstance(flavor, str):
+        found = _find_flavor(view, call, flavor)
+        if isinstance(found, Rejection):
+            return found
+        flavor = AskedFlavor(
+            vcpus=found.vcpus,
+            ram=found.memory_mb,
+            disk=found.disk_gb,
+            ephemeral=found.ephemeral_gb,
+            swap=found.swap_mb,
+            extra_specs=found.extra_specs,
+        )
+    if isinstance(image, str):
+        known = _find_image(view, call, image)
+        if isinstance(known, Rejection):
+            return known
+        image = AskedImage(properties=known.properties)
+    return msgspec.structs.replace(asked, flavor=flavor, image=image)
+
+
+def _find_flavor(view: View, call: NativeCall, named: str) -> Flavor | FlavorNotFound:
+    by_id = view.records.get(Flavor, named)
+    found = view.records.find(Flavor, "name", named) if by_id is None else [by_id]
+    return next(filter(call.access.may_use_flavor, found), FlavorNotFound(named))
+
+
+def _find_image(view: View, call: NativeCall, named: str) -> Image | ImageNotFound:
+    by_id = view.records.get(Image, named)
+    found: Iterable[Image] = (by_id,) if by_id is not None else ()
+    if by_id is None:
+        # Names of images are not unique and rarely looked for: there is no index of them.
+        view.steps.take(view.records.count(Image))
+        found = (
+            one for one in view.records.all(Image) if one.name == named and call.access.finds_by_name(one)
+        )
+    return next(filter(call.access.may_use_image, found), ImageNotFound(named))
 
 
 # -- requests -----------------------------------------------------------------------------------
@@ -182,6 +248,50 @@ def make_explain_request(call: NativeCall, asked: Explain) -> ScheduleRequest:
     members = tuple(ConsumerId(call.services.ids.uuid()) for _ in range(asked.count))
     devices, project = call.services.scheduler.devices, call.caller.project_id or ""
     return _make_request(asked, devices, members=members, at_least=asked.count, project=project)
+
+
+def make_server_request(view: View, call: NativeCall, id: str) -> ScheduleRequest | Rejection:
+    """What a server would need now, wherever it is."""
+    server = view.records.get(Server, id.lower())
+    if server is None or not (call.access.sees_hosts or call.access.sees(server.project)):
+        return ServerNotFound(id)
+    consumer = view.consumers.get(ConsumerId(server.id))
+    generation = None if consumer is None else consumer.consumer.generation
+    return ask_place(view, server, call.services.scheduler.devices, alternates=0, generation=generation)
+
+
+def check_explain(asked: Explain) -> None:
+    """Refuse what does not go together."""
+    if asked.server is not None and asked != Explain(server=asked.server, hosts=asked.hosts):
+        raise bad_body("a server says itself what it needs: leave out everything but hosts beside it")
+
+
+_OF_OPERATORS: Final = ("hosts", "in_tree", "member_of", "not_member_of", "metadata")
+_HINTS_OF_OPERATORS: Final = ("host_names", "ignore_hosts", "forced_host")
+
+
+def find_operators_field(asked: Explain) -> str | None:
+    """The first field of a body that names hosts or aggregates: that is for those who are told of them."""
+    parts = [asked, *asked.parts.values()]
+    for part in parts:
+        for name in _OF_OPERATORS:
+            if getattr(part, name, None):
+                return name
+    return next((f"hints.{name}" for name in _HINTS_OF_OPERATORS if getattr(asked.hints, name)), None)
+
+
+def find_foreign(view: View, call: NativeCall, asked: Explain) -> Rejection | None:
+    """The first group or server of another project that a body names: it is not there for the caller."""
+    if asked.group is not None:
+        group = view.groups.records.get(GroupId(asked.group.lower()))
+        if group is None or not call.access.sees(group.group.project):
+            return GroupNotFound(GroupId(asked.group.lower()))
+    for hint in ("same_host", "different_host"):
+        for id in read_consumers(getattr(asked.hints, hint)):
+            server = view.records.get(Server, id)
+            if server is None or not call.access.sees(server.project):
+                return UnknownConsumer(hint, id)
+    return None
 
 
 def _make_request(
@@ -233,6 +343,8 @@ def _read_metadata(
 
 def _read_needs(asked: Ask, devices: DeviceCatalog) -> FlavorAsk:
     """What each member needs, and what a flavor and an image say beside that."""
+    assert not isinstance(asked.flavor, str), "names were resolved"
+    assert not isinstance(asked.image, str), "names were resolved"
     if asked.flavor is not None:
         if asked.resources or asked.parts:
             raise bad_body("a flavor says which resources are needed: leave out resources and parts")

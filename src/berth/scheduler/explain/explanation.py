@@ -20,7 +20,7 @@ which one it is depends on the order alone.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, islice, takewhile
+from itertools import chain, islice, pairwise, takewhile
 from typing import Final, NamedTuple
 
 import msgspec
@@ -49,6 +49,7 @@ from berth.scheduler.constraints import ConstraintResult, count_alike, count_ste
 from berth.scheduler.explain.amounts import vary_amounts
 from berth.scheduler.explain.checks import NOBODY, HostChecker
 from berth.scheduler.explain.variants import (
+    OF_HOSTS,
     STATES,
     Variant,
     Variants,
@@ -63,6 +64,8 @@ from berth.scheduler.plugins import SchedulerOptions
 from berth.view import View
 
 HOSTS_EXPLAINED_MAX: Final = 20
+REMOVED_NAMED_MAX: Final = 20
+"""How many of the hosts that a constraint removed are named."""
 _HOSTS_ASKED_MAX: Final = 10
 _OTHERS_TOLD_MAX: Final = 2
 _TOGETHER: Final = "together"
@@ -80,10 +83,13 @@ def explain(
     options: SchedulerOptions,
     tell: Callable[[Rejection], str],
     hosts: Iterable[str] = (),
+    *,
+    names_hosts: bool = True,
 ) -> Explanation | Rejection:
     """Explain a request; ``tell`` says what the ledger refuses, in words. Of the named hosts the first
     ``HOSTS_EXPLAINED_MAX`` are explained. Names that do not exist are rejected. The view is as it was before;
-    nothing else may read it meanwhile."""
+    nothing else may read it meanwhile. Without ``names_hosts`` it says nothing of single hosts and providers,
+    and proposes nothing that only an operator can do: numbers are left, and changes of the request."""
     wrong = _wrong(view, request)
     if wrong is not None:
         return wrong
@@ -94,6 +100,8 @@ def explain(
     candidates = HostCandidates.of(view, request.ask)
     assert not isinstance(candidates, Rejection), "names were looked up before"
     variants = Variants(view, request, options, results[0].left)
+    if not names_hosts:
+        results = [result._replace(pools=(), nearest="") for result in results]
     counted = variants.count_fitting(Variant(request))
     if counted.members < variants.wanted and (whole.otherwise or not counted.exact):
         counted = _count_by_plan(view, whole, options, counted)
@@ -103,12 +111,19 @@ def explain(
     checked = HostChecker(view, request, options, candidates)
     refused = change = closest = None
     if fitting < variants.needed:
-        refused = _find_refusal(view, checked, results)
-        change = _find_smallest_change(variants, request, taken, counted)
-        host = change.best.host if change.best is not None else None
+        refused = _find_refusal(view, checked, results) if names_hosts else None
+        change = _find_smallest_change(variants, request, taken, counted, names_hosts=names_hosts)
+        host = change.best.host if change.best is not None and names_hosts else None
         closest = checked.at(host) if host is not None else None
     outcome = _Outcome(
-        fitting, variants.needed, total, taken, None if refused is None else tell(refused), closest, change
+        fitting,
+        variants.needed,
+        total,
+        taken,
+        None if refused is None else tell(refused),
+        closest,
+        change,
+        names_hosts,
     )
     return Explanation(
         index=view.index,
@@ -119,9 +134,27 @@ def explain(
         text=_write_text(view, request, outcome),
         hosts=tuple(checked.at(name) for name in islice(dict.fromkeys(hosts), HOSTS_EXPLAINED_MAX)),
         closest=closest,
-        change=change,
+        change=change if names_hosts or change is None else _leave_out_hosts(change),
         refused=refused,
+        removed=_name_removed(view, results) if names_hosts else (),
     )
+
+
+def _name_removed(view: View, results: list[ConstraintResult]) -> tuple[tuple[str, ...], ...]:
+    """The first hosts that each constraint removed, by name."""
+    return tuple(
+        tuple(
+            view.record(Row(row)).name
+            for row in np.flatnonzero(before.left & ~after.left)[:REMOVED_NAMED_MAX].tolist()
+        )
+        for before, after in pairwise(results)
+    )
+
+
+def _leave_out_hosts(change: SmallestChange) -> SmallestChange:
+    replace = msgspec.structs.replace
+    best = None if change.best is None else replace(change.best, host=None)
+    return replace(change, best=best, others=tuple(replace(other, host=None) for other in change.others))
 
 
 class _First:
@@ -170,6 +203,7 @@ class _Outcome(NamedTuple):
     refused: str | None
     closest: HostChecks | None
     change: SmallestChange | None
+    names_hosts: bool
 
 
 def _write_text(view: View, request: ScheduleRequest, outcome: _Outcome) -> str:
@@ -183,7 +217,7 @@ def _sentences(view: View, request: ScheduleRequest, outcome: _Outcome) -> Itera
     if outcome.fitting < outcome.needed:
         yield from (pool.sentence for step in outcome.steps for pool in step.pools)
         yield from (step.nearest for step in outcome.steps if step.nearest and step.constraint == _TOGETHER)
-    if not outcome.fitting:
+    if not outcome.fitting and outcome.names_hosts:
         yield from _free_in_all(view, outcome.steps)
     if outcome.refused is not None:
         yield f"The ledger refuses: {outcome.refused}."
@@ -274,7 +308,12 @@ def _closest(closest: HostChecks) -> Iterator[str]:
 
 
 def _find_smallest_change(
-    variants: Variants, request: ScheduleRequest, steps: tuple[ConstraintStep, ...], fitting: FitCount
+    variants: Variants,
+    request: ScheduleRequest,
+    steps: tuple[ConstraintStep, ...],
+    fitting: FitCount,
+    *,
+    names_hosts: bool,
 ) -> SmallestChange:
     """The smallest change for a request that does not fit. ``steps`` are what removed its hosts; ``fitting``
     is what fits without a change."""
@@ -287,6 +326,8 @@ def _find_smallest_change(
     found += _fewer_members(variants, plain, fitting)
     if not found:
         _try_pairs(variants, plain, sorted(dead, key=lambda variant: variant.cost), found)
+    if not names_hosts:
+        found = [(cost, remedy) for cost, remedy in found if not _is_operators(remedy)]
     remedies = _best_of_each_kind(found)
     gave_up = variants.is_spent
     if not remedies:
@@ -296,6 +337,11 @@ def _find_smallest_change(
     if gave_up:
         text += f" {_GAVE_UP}"
     return SmallestChange(text, best, tuple(others), gave_up)
+
+
+def _is_operators(remedy: Remedy) -> bool:
+    """Whether only an operator can do it, and its words name hosts."""
+    return any(change.kind in OF_HOSTS for change in remedy.changes)
 
 
 def _until_spent(variants: Variants, changed: Iterator[Variant]) -> Iterator[Variant]:

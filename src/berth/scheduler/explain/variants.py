@@ -292,6 +292,10 @@ _HOSTS_NAMED_MAX: Final = 3
 _SOFT: Final[dict[Policy, Policy]] = {"affinity": "soft-affinity", "anti-affinity": "soft-anti-affinity"}
 
 
+OF_HOSTS: Final = frozenset(("enable_host", "repair_host"))
+"""Kinds of changes of hosts, and not of the request."""
+
+
 def vary_hosts(variants: Variants, variant: Variant) -> Iterator[Variant]:
     """The same request, with hosts enabled, or up."""
     if variants.is_forced and FORCED not in variant.unasked:

@@ -133,7 +133,6 @@ _NATIVE: Final = {
     "pools:update": _ADMIN_OR_SERVICE,
     "pools:delete": _ADMIN_OR_SERVICE,
     "schedule": _ADMIN_OR_SERVICE,
-    "explain": _AUDITOR,
     "capacity": _AUDITOR,
     "servers:show": _AUDITOR,
     "devices:show:units": _AUDITOR,
@@ -145,6 +144,7 @@ _NATIVE: Final = {
     "doctor:examine": _AUDITOR,
     "doctor:repair": _ADMIN_OR_SERVICE,
     # Those of users, about servers of their own project.
+    "explain": f"{_MEMBER} or {_AUDITOR}",
     "devices:show": f"{_READER} or {_AUDITOR}",
     "clusters:list": f"{_READER} or {_SERVICE}",
     "clusters:show": f"{_READER} or {_SERVICE}",
