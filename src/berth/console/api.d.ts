@@ -441,6 +441,7 @@ declare namespace Api {
     action: string;
     at: string;
     changes: Array<ResourceClassChange | TraitChange | ProviderChange | VersionChange | InventoryChange | TraitsChange | AggregatesChange | ConsumerChange | AggregateChange | HostChange | GroupChange | MemberChange | ServerChange | MigrationChange | FlavorChange | ImageChange | ActionChange | ComputeHostChange | ComputeAggregateChange | CellChange | ClusterChange | QuotasChange | AssignmentChange | InternalChange | UnreadableChange>;
+    global_request_id?: string | null;
     index: number;
     project: string | null;
     request_id: string;
@@ -448,8 +449,11 @@ declare namespace Api {
   }
 
   interface Events {
+    complete: boolean;
     events: Array<Event>;
     index: number;
+    looked_back_at: string | null;
+    looked_back_to: number | null;
     next: number;
   }
 

@@ -290,6 +290,8 @@ class Connection(asyncio.Protocol):
         if exchange.done or exchange is not self._exchange:
             return
         if exchange.sent or self._has_eof:
+            # It has ended: the connection must not leave it to be finished.
+            self._exchange = None
             self._abort()
         else:
             self._refuse(500, "Internal error. The log of the server has the details.")

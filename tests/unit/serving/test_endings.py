@@ -409,3 +409,25 @@ async def test_draining_has_a_deadline() -> None:
         await world.until_empty()
         assert application.heard[-1] == "http.disconnect"
         application.go_on.set()
+
+
+async def test_draining_does_not_wait_for_a_quiet_stream_whose_client_has_left() -> None:
+    """The application has returned: nothing of it is left to wait for, or to keep."""
+    has_ended = asyncio.Event()
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"hello", "more_body": True})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        has_ended.set()
+
+    async with serving(application) as world:
+        client = await world.connect()
+        client.send("GET / HTTP/1.1")
+        await client.reader.readuntil(b"hello")
+        client.writer.close()
+        await has_ended.wait()
+        await world.until_empty()
+        async with asyncio.timeout(5):
+            await world.connections.drain(10)
