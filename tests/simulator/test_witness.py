@@ -1,12 +1,23 @@
-"""A check of the witness finds the bug that is planted for it."""
+"""Each check of the witness, and of what users are shown, finds the bug that is planted for it."""
 
+from typing import Any
+
+import msgspec
 import pytest
 
 from berth.agent.commands import CommandRunner
+from berth.agent.state import AgentState
+from berth.cell import saga_runs
 from berth.cell.protocol import AgentCommand
-from berth.sim.nemesis import kill_at_write
+from berth.engine.engine import Engine
+from berth.model.commands import Enact
+from berth.model.events import RecordChanged
+from berth.model.saga_runs import Instance, SagaRun
+from berth.model.servers import Server
+from berth.sim.nemesis import kill_at_write, kill_host, outlive_conductor, outlive_worker
 from berth.sim.profiles.lifecycle import OPERATIONS, LifecycleProfile, create, evacuate, look
 from berth.sim.simulation import Act
+from berth.view import View
 from tests.simulator.planting import find_failure
 
 MINUTES = 5
@@ -38,3 +49,47 @@ def test_a_command_that_is_carried_out_again_is_found(monkeypatch: pytest.Monkey
     monkeypatch.setattr(CommandRunner, "take", take_again)
     expected = "which it has reported already"
     assert expected in find_failure(OneFault(kill_at_write), MINUTES, expected)
+
+
+def test_a_command_that_comes_after_a_later_one_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AgentState, "fence_of", lambda self, server: (-1, 0))
+    expected = "after a later command for server"
+    assert expected in find_failure(OneFault(outlive_conductor), MINUTES, expected)
+
+
+def test_what_is_released_while_it_is_on_the_disk_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: what a host is destroying is not listed any more, though its disk still has it."""
+    monkeypatch.setattr("berth.sim.nemesis._BACK_FULL", 1)
+    monkeypatch.setattr(CommandRunner, "being_destroyed", ())
+    expected = "and is still on its disk"
+    assert expected in find_failure(OneFault(kill_host), MINUTES, expected)
+
+
+def test_a_run_that_begins_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: with a run, a cell forgets the number of the last run that it has had for the server."""
+    remove_finished = saga_runs.remove_finished
+
+    def remove_and_forget(view: View, id: str) -> Enact | None:
+        removed, run = remove_finished(view, id), view.records.get(SagaRun, id)
+        instance = None if run is None else view.records.get(Instance, run.server)
+        if removed is None or run is None or instance is None:
+            return removed
+        forgotten = msgspec.structs.replace(instance, last=run.number - 1)
+        return Enact((*removed.changes, RecordChanged(instance, forgotten)))
+
+    monkeypatch.setattr(saga_runs, "remove_finished", remove_and_forget)
+    expected = "begins again after its end"
+    assert expected in find_failure(OneFault(outlive_worker), MINUTES, expected)
+
+
+def test_a_server_that_is_shown_as_it_was_before_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: a worker answers without looking for what others have written."""
+    read = Engine.read
+
+    async def read_at_once(self: Engine, answer: Any) -> Any:
+        is_region = self.view.records.count(Server) > 0
+        return answer(self.view) if is_region else await read(self, answer)
+
+    monkeypatch.setattr(Engine, "read", read_at_once)
+    expected = "is shown as"
+    assert expected in find_failure(OneFault(), MINUTES, expected)

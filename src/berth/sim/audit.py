@@ -10,8 +10,8 @@ After every command in a region's journal:
   counted per domain, a server's migration with it;
 * a server with which nothing is being done holds what its record says, unless others write allocations too.
 
-And in a cell's: a saga run goes on from where it was, and does nothing after its end; no unit of a host is in
-two assignments.
+And in a cell's: a saga run begins once, goes on from where it was, and does nothing after its end; no unit of
+a host is in two assignments.
 """
 
 from collections import Counter
@@ -341,6 +341,8 @@ class Runs:
         if after is None:
             self.runs.pop(id, None)
             return
+        if before is None and id in self.seen:
+            self._fail(f"{self._cell} {index}: run {id} begins again after its end")
         if before is not None and before.phase in FINISHED:
             self._fail(f"{self._cell} {index}: run {id} goes on after its end")
         if before is not None and after.version <= before.version:

@@ -198,6 +198,10 @@ class RegionWorker(CloudPart):
         super().kill()
         self.parts = None
 
+    def replace(self) -> None:
+        self.parts = None
+        super().replace()
+
     async def _run(self, process: Process) -> None:
         cloud = self.cloud
         parts = await compose(

@@ -77,6 +77,8 @@ class StepFaults:
         self._refused: set[tuple[str, int]] = set()
         self.at_driver: list[Callable[[str, AgentCommand, Edge], Awaitable[None]]] = []
         """Awaited by the driver of a host before and after it carries a command out."""
+        self.at_append: list[Callable[[Process, Batch], Trouble | None]] = []
+        """Asked what goes wrong with each append that is about to leave a process, before luck is."""
         self.doomed: dict[str, Edge] = {}
         """Workers and conductors that die at their next write: before it leaves, or when it is in."""
         cloud.network.decide = self._on_request
@@ -139,6 +141,9 @@ class StepFaults:
         """A conductor that is to die after a step dies when it writes the step's outcome."""
         if name != "append":
             return None
+        for asked in self.at_append:
+            if trouble := asked(process, arguments[0]):
+                return trouble
         if self._die(process, "before"):
             return "unsent"
         if process.name not in self._cloud.cells or not self._waiting:

@@ -5,17 +5,27 @@ Each is a coroutine that ends when what it broke is whole again; the end of a si
 
 import asyncio
 import random
-from typing import Any, Final, get_args
+from typing import Any, Final, TypeVar, get_args
+
+import httpx
 
 from berth.agent.drivers.behaviour import Rule, SimBehaviour
-from berth.cell.protocol import AgentCommand
+from berth.cell.protocol import POLL, AgentCommand
+from berth.model.events import Batch, RecordChanged
+from berth.model.saga_runs import SagaRun
 from berth.sagas.saga import Verb
 from berth.sim.cloud import REGION, CloudPart, HostPart
-from berth.sim.database import Condition, Database
+from berth.sim.database import Condition, Database, Trouble
 from berth.sim.network import Edge, Weather
 from berth.sim.simulation import Act, Simulation
+from berth.sim.world import Process
+
+T = TypeVar("T")
 
 _MEET_S: Final = 60.0
+_LOOK_S: Final = 0.5
+_SERVED_S: Final = 11.0
+"""A poll that waits for longer is not served: it waits for a process that is stopped."""
 _BACK_FULL: Final = 0.2
 """How many hosts that died are back with a full disk."""
 
@@ -42,8 +52,9 @@ async def kill_at_write(simulation: Simulation, rng: random.Random) -> None:
 
 async def kill_at_command(simulation: Simulation, rng: random.Random) -> None:
     """An agent dies when its driver has done something that the agent has not written down."""
-    host = await _meet_command(simulation)
-    if host is not None:
+    met = await _meet_command(simulation)
+    if met is not None:
+        host, _ = met
         host.kill_agent()
         await asyncio.sleep(rng.uniform(0, 10))
         host.revive()
@@ -51,56 +62,154 @@ async def kill_at_command(simulation: Simulation, rng: random.Random) -> None:
 
 async def outlive_conductor(simulation: Simulation, rng: random.Random) -> None:
     """A host dies as it carries something out, and its conductor stops with it. Another takes over, and the
-    host is back. Then the old one goes on, and hands out what it still waits for."""
+    host is back, and is told something else of the server. Then the old one goes on, as the host polls it,
+    and hands out what it still waits for."""
     cloud = simulation.cloud
-    host = await _meet_command(simulation)
-    if host is None:
+    met = await _meet_command(simulation)
+    if met is None:
         return
+    host, command = met
     cell = cloud.cells[host.host.cell or ""]
     old = cell.process
+    if old is None:
+        return
     host.kill_agent()
     cell.freeze()
+    application = cloud.network.leave(cell.name, old)
     cell.replace()
-    await asyncio.sleep(cloud.heartbeat_timeout_s * rng.uniform(1.2, 3))
+    await asyncio.sleep(cloud.heartbeat_timeout_s * rng.uniform(1.2, 2))
     host.revive()
-    await asyncio.sleep(rng.uniform(5, 40))
-    if old is not None:
-        old.thaw()
+    await _meet_next(simulation, host, command.server)
+    if application is not None:
+        cloud.network.listen(cell.name, old, application)
+        await _meet_unanswered(simulation, host)
+    old.thaw()
 
 
-async def _meet_command(simulation: Simulation) -> HostPart | None:
-    """The next host whose driver has carried a command out, where its agent stands still; None if there is
-    none for a while."""
+async def outlive_worker(simulation: Simulation, rng: random.Random) -> None:
+    """The worker that dispatches stops as it hands something over to a cell, which does not get it. Another
+    takes over. Then the old one goes on where it was, until somebody ends it."""
+    worker = simulation.cloud.workers[0]
+    old = await _meet_hand_over(simulation, worker)
+    if old is None:
+        return
+    worker.replace()
+    await asyncio.sleep(rng.choice((rng.uniform(1, 10), rng.uniform(10, 60))))
+    old.thaw()
+    await asyncio.sleep(rng.uniform(1, 30))
+    old.kill()
+
+
+async def _meet_command(simulation: Simulation) -> tuple[HostPart, AgentCommand] | None:
+    """The next command that the driver of a host has carried out, where its agent stands still; None if
+    there is none for a while."""
     faults = simulation.cloud.faults
-    met: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    met: asyncio.Future[tuple[HostPart, AgentCommand]] = asyncio.get_running_loop().create_future()
 
     async def stop(host: str, command: AgentCommand, edge: Edge) -> None:
         if edge == "after" and not met.done():
-            met.set_result(host)
+            met.set_result((simulation.cloud.hosts[host], command))
             await asyncio.Event().wait()
 
     faults.at_driver.append(stop)
     try:
-        async with asyncio.timeout(_MEET_S):
-            return simulation.cloud.hosts[await met]
-    except TimeoutError:
-        return None
+        return await _wait_for(met)
     finally:
         faults.at_driver.remove(stop)
 
 
+async def _meet_next(simulation: Simulation, host: HostPart, server: str) -> None:
+    """The next command for a server that the driver of a host begins with; or after a while."""
+    faults = simulation.cloud.faults
+    met: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def on_command(name: str, command: AgentCommand, driver: object) -> None:
+        if (name, command.server) == (host.name, server) and not met.done():
+            met.set_result(None)
+
+    faults.commanded.append(on_command)
+    try:
+        await _wait_for(met)
+    finally:
+        faults.commanded.remove(on_command)
+
+
+async def _wait_for(met: asyncio.Future[T]) -> T | None:
+    """None if that does not happen for a while."""
+    try:
+        async with asyncio.timeout(_MEET_S):
+            return await met
+    except TimeoutError:
+        return None
+
+
+async def _meet_unanswered(simulation: Simulation, host: HostPart) -> None:
+    """The next moment when a poll of a host waits for longer than any that is served; or after a while."""
+    network, loop = simulation.cloud.network, asyncio.get_running_loop()
+    polled_s: list[float] = []
+
+    def on_sent(source: str, request: httpx.Request) -> None:
+        if source == host.name and request.url.path == POLL:
+            polled_s[:] = [loop.time()]
+
+    def on_answered(source: str, request: httpx.Request, response: httpx.Response, server: Process) -> None:
+        if source == host.name:
+            polled_s.clear()
+
+    network.sent.append(on_sent)
+    network.answered.append(on_answered)
+    deadline_s = loop.time() + _MEET_S
+    while loop.time() < deadline_s and not (polled_s and loop.time() > polled_s[0] + _SERVED_S):
+        await asyncio.sleep(_LOOK_S)
+    network.sent.remove(on_sent)
+    network.answered.remove(on_answered)
+
+
+async def _meet_hand_over(simulation: Simulation, worker: CloudPart) -> Process | None:
+    """The process of a worker that has stopped as it hands something over; None if it does not for a
+    while."""
+    faults = simulation.cloud.faults
+    met: asyncio.Future[Process] = asyncio.get_running_loop().create_future()
+
+    def stop(process: Process, batch: Batch) -> Trouble | None:
+        if process is not worker.process or met.done() or not _hands_over(batch):
+            return None
+        process.freeze()
+        met.set_result(process)
+        return "unknown out"
+
+    faults.at_append.append(stop)
+    try:
+        return await _wait_for(met)
+    finally:
+        faults.at_append.remove(stop)
+
+
+def _hands_over(batch: Batch) -> bool:
+    """Whether a run is new to a cell by what is written."""
+    events = (event for entry in batch.entries for event in entry.events)
+    return any(
+        isinstance(event, RecordChanged) and event.before is None and isinstance(event.after, SagaRun)
+        for event in events
+    )
+
+
 async def kill_host(simulation: Simulation, rng: random.Random) -> None:
-    """Shorter or longer than a heartbeat timeout: some are evacuated meanwhile. Now and then a host is back
-    with a full disk."""
+    """Shorter or longer than a heartbeat timeout: some are evacuated meanwhile."""
     host = rng.choice(list(simulation.cloud.hosts.values()))
     timeout_s = simulation.cloud.heartbeat_timeout_s
     away_s = rng.choice((rng.uniform(0, timeout_s), rng.uniform(2, 20) * timeout_s))
+    host.kill()
+    await asyncio.sleep(away_s)
+    await bring_back(host, rng)
+
+
+async def bring_back(host: HostPart, rng: random.Random) -> None:
+    """Start a host that is dead. Now and then its disk is full, for a while."""
     if rng.random() < _BACK_FULL:
-        host.kill()
-        await asyncio.sleep(away_s)
         await _fill(host, rng)
     else:
-        await _kill(simulation, host, away_s)
+        host.revive()
 
 
 async def fill_host(simulation: Simulation, rng: random.Random) -> None:
@@ -215,6 +324,7 @@ FAULTS: Final[list[tuple[float, str, Act]]] = [
     (2, "kill a conductor", kill_conductor),
     (1, "replace a conductor", replace_conductor),
     (1, "outlive a conductor", outlive_conductor),
+    (1, "outlive a worker", outlive_worker),
     (2, "kill a worker", kill_worker),
     (3, "kill at a write", kill_at_write),
     (4, "kill a host", kill_host),

@@ -72,8 +72,8 @@ class Network:
         may be killed there."""
         self.sent: list[Callable[[str, httpx.Request], None]] = []
         """Told of every request, and by whom it is sent."""
-        self.answered: list[Callable[[str, httpx.Request, httpx.Response], None]] = []
-        """Told of every answer when it leaves, and by whom its request was sent."""
+        self.answered: list[Callable[[str, httpx.Request, httpx.Response, Process], None]] = []
+        """Told of every answer when it leaves, by whom its request was sent, and who has served it."""
         self._sent: dict[str, tuple[int, int]] = {}
         self.crowds: set[str] = set()
         """Processes that stand for many clients, which may ask as often as they like."""
@@ -82,6 +82,13 @@ class Network:
         """Serve an address, for as long as the process lives. Of several that do, luck chooses."""
         alive = [entry for entry in self._listening.get(address, ()) if entry[0].is_alive]
         self._listening[address] = [*alive, (process, application)]
+
+    def leave(self, address: str, process: Process) -> Application | None:
+        """Have a process that lives serve an address no more; what it has served it with."""
+        left = {entry[0]: entry[1] for entry in self._listening.get(address, ())}
+        application = left.pop(process, None)
+        self._listening[address] = list(left.items())
+        return application
 
     def client(self, source: Process, address: str, headers: dict[str, str] | None = None) -> Client:
         """A client in a process, of whoever serves an address at the time of a request."""
@@ -215,7 +222,7 @@ class Network:
         self._tell(client, process, request, "after")
         response = answer.response(request)
         for told in self.answered:
-            told(client.name, request, response)
+            told(client.name, request, response, process)
         return response
 
     def _tell(self, client: Process, server: Process, request: httpx.Request, edge: Edge) -> None:

@@ -42,9 +42,15 @@ class Witness:
 
     # -- hosts ----------------------------------------------------------------------------------
 
-    def _on_answered(self, source: str, request: httpx.Request, response: httpx.Response) -> None:
-        if request.url.path == POLL and response.status_code == 200:
+    def _on_answered(
+        self, source: str, request: httpx.Request, response: httpx.Response, server: Process
+    ) -> None:
+        # What a conductor hears that was replaced is nothing to the one in charge.
+        if request.url.path == POLL and response.status_code == 200 and not self._is_replaced(server):
             self._heard_s[source] = self._now_s()
+
+    def _is_replaced(self, conductor: Process) -> bool:
+        return self._cloud.cells[conductor.name].process is not conductor
 
     def _on_sent(self, source: str, request: httpx.Request) -> None:
         if request.url.path != REPORT:

@@ -23,7 +23,7 @@ from berth.model.commands import Enact
 from berth.model.events import Origin
 from berth.model.servers import Server
 from berth.sim.cloud import HostPart, SimCloud
-from berth.sim.nemesis import FAULTS
+from berth.sim.nemesis import FAULTS, bring_back
 from berth.sim.profiles.lifecycle import (
     COMPUTE,
     OPERATIONS,
@@ -135,7 +135,7 @@ async def force_down(simulation: Simulation, rng: random.Random) -> None:
     for server in _servers_on(simulation, host):
         await simulation.users.ask("POST", f"{COMPUTE}/servers/{server.id}/action", {"evacuate": {}})
     await asyncio.sleep(rng.uniform(1, 120))
-    host.revive()
+    await bring_back(host, rng)
     await _set_service(simulation, host, {"forced_down": False})
 
 
