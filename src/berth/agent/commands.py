@@ -5,7 +5,8 @@
 
 For each server, one command is carried out at a time. A later command (by its fence) stops an earlier one and
 waits until that has ended; an earlier command that arrives after a later one is refused. A command is known
-by its id for as long as its result is kept: if it is handed out again, only its result is reported again.
+by its id for as long as its result is kept: if it is handed out again, only its result is reported again. The
+conductor gives commands up that take too long; leftovers, which it does not wait for, the agent does.
 """
 
 import asyncio
@@ -25,6 +26,8 @@ ABORTED: Final = "aborted"
 ERROR_LENGTH_MAX: Final = 2_000
 
 _SAVE_AGAIN_S: Final = 1.0
+_LEFTOVER_S: Final = 60.0
+"""How long a driver may take to destroy a leftover before that is given up, and begun again."""
 _LEFTOVER_SPEC: Final = Spec("", "", "", Flavor(id="", name="", vcpus=0, memory_mb=0))
 
 _log = logging.getLogger(__name__)
@@ -169,6 +172,8 @@ class CommandRunner:
             if job.stopped is not None:
                 return job.stopped
             job.is_on = True
+            # The conductor has a deadline for each of its commands; of this it does not know.
+            deadline = self._limit(job) if job.is_leftover else None
             try:
                 await self._driver.carry_out(command)
             except DriverError as error:
@@ -178,7 +183,14 @@ class CommandRunner:
                 return "unexpected error of the driver: see the agent's log"
             finally:
                 job.is_on = False
+                if deadline is not None:
+                    deadline.cancel()
         return None
+
+    def _limit(self, job: _Job) -> asyncio.TimerHandle:
+        """Stop what is not done in time."""
+        late = f"not done within {_LEFTOVER_S:g} seconds"
+        return asyncio.get_running_loop().call_later(_LEFTOVER_S, self._stop, job, late)
 
     async def _save(self) -> None:
         """A result that is not durable is not reported, however long that takes."""
