@@ -242,6 +242,18 @@ async def test_a_server_deleted_while_its_host_is_down_keeps_its_units_until_it_
         assert cloud.hosts[place.name].state.units == {}
 
 
+async def test_a_host_is_up_again_though_its_driver_hangs_as_it_destroys_what_was_evacuated() -> None:
+    """It destroyed it for ever, and was down for as long."""
+    hanging = msgspec.structs.replace(QUICK, rules=(Rule(outcome="hang", verb="destroy", times=2),))
+    async with running(behaviour=hanging) as cloud:
+        server = await created(cloud)
+        place = await host_dies(cloud, server)
+        await done(cloud, "evacuate", server)
+        cloud.hosts[place.name].start()
+        await cloud.until(lambda view: not len(view.down))
+        await settled(cloud)
+
+
 async def test_shelving_frees_and_unshelving_assigns_anew() -> None:
     async with running() as cloud:
         server = await created(cloud)
@@ -459,6 +471,26 @@ async def test_the_doctor_finds_a_server_without_units_and_has_them_assigned() -
         assert repaired.status == 200, repaired.body
         await cloud.all_at_rest()
         await settled(cloud)
+
+
+async def test_a_command_that_hangs_on_a_host_that_was_given_up_keeps_no_units() -> None:
+    """The host was down when its run went on elsewhere, and nobody waits for the command any more."""
+    hanging = SimBehaviour(rules=(Rule(outcome="hang", verb="build", times=1),))
+    async with running(hosts=2, behaviour=hanging) as cloud:
+        begun: list[str] = []
+        cloud.faults.commanded.append(lambda host, command, driver: begun.append(host))
+        server = new_server(cloud, flavor=SMALL)
+        assert await cloud.begin(beginning(cloud, "create", server)) is None
+        async with asyncio.timeout(60):
+            while not begun:
+                await asyncio.sleep(0.1)
+        cloud.network.block(begun[0], "cell1")
+        after = await cloud.at_rest(server.id)
+        assert host_of(after) != begun[0]
+        cloud.network.unblock_all()
+        await cloud.until(lambda view: not len(view.down))
+        await settled(cloud)
+        assert len(await assigned(cloud, server)) == 1
 
 
 async def test_the_doctor_finds_units_of_a_server_that_is_gone() -> None:

@@ -79,11 +79,13 @@ class _Known(NamedTuple):
     was_evacuated: bool
     has_complaints: bool
     has_abandoned: bool
+    ended: tuple[str, ...]
+    """Commands that it is busy with, and that nobody waits for any more."""
 
     @property
     def needs_nothing(self) -> bool:
         """Whether there is nothing to be done about the host."""
-        return not (self.leftovers or self.is_down or self.was_evacuated or self.has_abandoned)
+        return not (self.leftovers or self.is_down or self.was_evacuated or self.has_abandoned or self.ended)
 
 
 def _read_known(view: View, host: str, servers: tuple[str, ...], busy: tuple[str, ...]) -> _Known | None:
@@ -94,7 +96,8 @@ def _read_known(view: View, host: str, servers: tuple[str, ...], busy: tuple[str
     leftovers = _find_leftovers(view, host, servers)
     was_evacuated = bool(view.records.find(Instance, "evacuated", host))
     has_abandoned = bool(assignments.find_abandoned(view, host, servers, busy))
-    return _Known(leftovers, agent.is_down, was_evacuated, bool(agent.complaints), has_abandoned)
+    ended = saga_runs.find_ended(view, busy)
+    return _Known(leftovers, agent.is_down, was_evacuated, bool(agent.complaints), has_abandoned, ended)
 
 
 def _find_leftovers(view: View, host: str, servers: tuple[str, ...]) -> tuple[Leftover, ...]:
@@ -283,11 +286,12 @@ class HostRegistry:
         leftovers = known.leftovers
         must_register = version >= WITH_CREDENTIALS and self._must_retry(host, known)
         commands, aborts = self._mailbox.find_commands(host, poll.busy)
-        fresh_aborts = tuple(id for id in aborts if id in poll.busy)
+        fresh_aborts = (*(id for id in aborts if id in poll.busy), *known.ended)
         if not leftovers and not commands and not fresh_aborts and not must_register and poll.wait_seconds:
             await self._mailbox.wait(host, poll.wait_seconds)
             commands, aborts = self._mailbox.find_commands(host, poll.busy)
         self._heartbeats.hear(host)
+        aborts = (*aborts, *known.ended)
         return PollAnswer(commands=commands, aborts=aborts, leftovers=leftovers, must_register=must_register)
 
     async def change_credential(self, host: str, digest: str) -> None:

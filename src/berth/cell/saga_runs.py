@@ -4,7 +4,7 @@ Each server of a run has an ``Instance``: which hosts may have it. While a run i
 hosts that it is about; afterwards, those that the saga's outcome names.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -15,7 +15,7 @@ from berth.model.commands import Enact
 from berth.model.events import RecordChanged
 from berth.model.rejections import RecordMoved, Rejection
 from berth.model.saga_runs import Agent, Evacuated, HostTree, Instance, SagaRun, Term, UnitsRequest
-from berth.sagas.runner import find_outcome, is_finished, mark_aborted, saga_of, step_of
+from berth.sagas.runner import find_outcome, is_finished, mark_aborted, run_of_command, saga_of, step_of
 from berth.sagas.saga import PLACEMENT
 from berth.view import View
 
@@ -197,6 +197,16 @@ def mark_host(
 def expected_servers(view: View, host: str) -> set[str]:
     """The servers that may be on a host."""
     return {instance.id for instance in view.records.find(Instance, "host", host)}
+
+
+def find_ended(view: View, commands: Iterable[str]) -> tuple[str, ...]:
+    """Those of an agent's commands whose runs have ended: nobody waits for them any more."""
+    return tuple(id for id in commands if not _is_under_way(view, run_of_command(id)))
+
+
+def _is_under_way(view: View, id: str) -> bool:
+    run = view.records.get(SagaRun, id)
+    return run is not None and not is_finished(run)
 
 
 def last_number(view: View, server: str) -> int:

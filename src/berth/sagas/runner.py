@@ -85,6 +85,11 @@ def task_of(run: SagaRun) -> Task:
     return AgentTask(id, place, does)  # type: ignore[arg-type]
 
 
+def run_of_command(id: str) -> str:
+    """The id of the run that a command belongs to."""
+    return id.partition(".")[0]
+
+
 def find_verb(run: SagaRun) -> Verb | ClaimChange | None:
     """What the step that a run is at does, or what undoes it, wherever that may be left out."""
     step = step_of(run)
