@@ -913,6 +913,8 @@ class Engine:
         have missed a write that was acknowledged before this read arrived."""
         if self._next_look is None:
             self._next_look = asyncio.create_task(self._look_in_turn())
+            # All who wait for it may be gone when it fails.
+            self._next_look.add_done_callback(lambda look: look.cancelled() or look.exception())
         await asyncio.shield(self._next_look)
 
     async def _follow(self) -> None:

@@ -1,6 +1,7 @@
 """Those who follow a journal that others write: what they see, and how often the database is asked for it."""
 
 import asyncio
+import gc
 from typing import Any, Final
 
 import pytest
@@ -180,3 +181,19 @@ async def test_all_who_wait_are_told_that_the_database_is_away() -> None:
     database.is_away = True
     outcomes = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 60)
     assert [type(outcome) for outcome in outcomes] == [Unavailable] * 3
+
+
+async def test_a_look_that_fails_when_nobody_waits_for_it_any_more_is_no_error() -> None:
+    database = Database(World(1), "db")
+    engine = await open_engine(database, "follower")
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
+    database.decide = lambda process, name, arguments: "unknown out"
+    reader = asyncio.create_task(engine.read(index))
+    await asyncio.sleep(0)
+    reader.cancel()
+    await asyncio.gather(reader, return_exceptions=True)
+    await asyncio.sleep(60)
+    gc.collect()
+    asyncio.get_running_loop().set_exception_handler(None)
+    assert reported == []

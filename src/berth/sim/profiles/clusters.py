@@ -13,7 +13,7 @@ each with its server; the reconciler writes nothing any more; and nothing is lef
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
 from berth.agent.fleet import aggregate_id
