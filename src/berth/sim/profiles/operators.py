@@ -349,9 +349,13 @@ async def repair(simulation: Simulation, rng: random.Random) -> None:
 
 
 async def _repair_all(simulation: Simulation) -> None:
-    """Repair until the doctor finds nothing; some of it is resolved by hosts, in time."""
+    """Repair until the doctor finds nothing; some of it is resolved by hosts, in time. A server that could
+    not be deleted, and whose allocations somebody else has deleted, keeps its units: it is deleted again."""
     findings: list[Any] = []
     for _ in range(_ROUNDS_MAX):
+        for server in [one for one in simulation.ledger.servers.values() if one.state == "error"]:
+            if not server.held:
+                await simulation.users.ask("DELETE", f"{COMPUTE}/servers/{server.id}")
         await simulation.users.must("POST", _REPAIR, {"findings": "all", "dry_run": False, "grace_s": 0})
         await come_to_rest(simulation.cloud)
         findings = (await simulation.users.must("GET", "/berth/v1/doctor"))["findings"]
