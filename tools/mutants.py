@@ -649,8 +649,8 @@ places = [place.id for place in (run.dest,) if place is not None]
     Mutant(
         name="stream resumes too late",
         file="api/native/events.py",
-        text="current if after is None else _reached(after, current), current)",
-        instead="current if after is None else _reached(min(after + 1, current), current), current)",
+        text="current if after is None else reach(after, current), current, chosen)",
+        instead="current if after is None else reach(min(after + 1, current), current), current, chosen)",
         why="a client that reconnects is not told of one index",
         profile="claims",
     ),

@@ -62,7 +62,8 @@ def test_what_is_released_while_it_is_on_the_disk_is_found(monkeypatch: pytest.M
     monkeypatch.setattr("berth.sim.nemesis._BACK_FULL", 1)
     monkeypatch.setattr(CommandRunner, "being_destroyed", ())
     expected = "and is still on its disk"
-    assert expected in find_failure(OneFault(kill_host), MINUTES, expected)
+    # Several are killed, evacuated, and back.
+    assert expected in find_failure(OneFault(kill_host), 3 * MINUTES, expected)
 
 
 def test_a_run_that_begins_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
