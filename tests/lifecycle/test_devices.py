@@ -493,6 +493,34 @@ async def test_a_command_that_hangs_on_a_host_that_was_given_up_keeps_no_units()
         assert len(await assigned(cloud, server)) == 1
 
 
+async def test_the_doctor_takes_no_units_away_from_a_running_server() -> None:
+    """It has one more than it holds, and may be using it."""
+    async with running() as cloud:
+        server = await created(cloud)
+        (one,) = (await assigned(cloud, server)).values()
+        provider = next(id for id, kinds in one.units.items() if "SRIOV_NET_VF" in kinds)
+        reader = cloud.readers["cell1"]
+        tree = await reader.read(lambda view: view.records.get(HostTree, one.host))
+        assert tree is not None
+        (pf,) = [part for part in tree.providers if part.id == provider]
+        vfs = {"SRIOV_NET_VF": pf.units["SRIOV_NET_VF"][:2]}
+        more = msgspec.structs.replace(one, units={**one.units, provider: vfs})
+        await reader.submit(Enact((RecordChanged(one, more),)), ORIGIN, lambda view, changed: None)
+        await cloud.until(lambda view: view.records.get(Assignment, one.id) == more)
+        (found,) = (await cloud.client().ask("GET", "/berth/v1/doctor")).body["findings"]
+        assert "2 SRIOV_NET_VF, 1 VGPU are assigned to it" in found["sentence"]
+        assert (found["kind"], found["repair"]) == ("server_without_units", None)
+        assert "stopped and started" in found["unsafe"]
+        await done(cloud, "stop", server)
+        (found,) = (await cloud.client().ask("GET", "/berth/v1/doctor")).body["findings"]
+        repair = {"findings": [found["id"]], "dry_run": False}
+        repaired = await cloud.client().ask("POST", "/berth/v1/doctor/repair", repair)
+        assert repaired.status == 200, repaired.body
+        await cloud.all_at_rest()
+        await done(cloud, "start", server)
+        await settled(cloud)
+
+
 async def test_the_doctor_finds_units_of_a_server_that_is_gone() -> None:
     async with running() as cloud:
         host = cloud.hosts["dev-1"].host

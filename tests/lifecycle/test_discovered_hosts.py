@@ -22,6 +22,7 @@ from berth.api.kernel.rejections import berth_problem
 from berth.cell.protocol import Register
 from berth.doctor.findings import examine
 from berth.model.rejections import NoFit
+from berth.model.saga_runs import HostTree
 from berth.model.servers import Flavor, Host, Server
 from berth.sagas import create, resize
 from berth.sagas.conflicts import as_dict, held_now
@@ -123,6 +124,8 @@ async def test_a_whole_nic_is_split_while_a_server_has_it(tmp_path: Path) -> Non
         sysroots.Machine(second.root).split(WHOLE_PF, 1, 8)
         second.machine.look_soon()
         await has_complaint(cloud, WHOLE_CLASS, f"in use by {whole.id}", "nothing new fits on it")
+        assert await find_unit_classes(cloud, second) == await find_unit_classes_in_cell(cloud, second)
+        assert WHOLE_CLASS in str(await find_unit_classes(cloud, second))
         assert "SRIOV_NET_VF" in await refused(cloud, WITH_VF)
         assert WHOLE_CLASS in await refused(cloud, WITH_PF)
         # Nothing is lost, also when both sides of the cell have started again.
@@ -156,6 +159,20 @@ async def test_a_whole_nic_is_split_while_a_server_has_it(tmp_path: Path) -> Non
         for server in (*servers, *more):
             await done(cloud, "delete", server)
         await settled(cloud)
+
+
+async def find_unit_classes(cloud: SimCloud, part: HostPart) -> set[tuple[str, str]]:
+    """The classes with units of a host, as the region knows them."""
+    host = await cloud.read(lambda view: view.records.get(Host, part.host.id))
+    assert host is not None
+    return {(id, kind) for id, kinds in host.unit_classes for kind in kinds}
+
+
+async def find_unit_classes_in_cell(cloud: SimCloud, part: HostPart) -> set[tuple[str, str]]:
+    """The same as they were written to Placement."""
+    tree = await cloud.readers["cell1"].read(lambda view: view.records.get(HostTree, part.host.id))
+    assert tree is not None
+    return {(one.id, kind) for one in tree.providers for kind in one.units}
 
 
 DEDICATED: Final = {"arm64": "1-2", "hole_in_cpus": "1,5,9,13", "power9": "4-6,16-19", "s390x": "1"}

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from berth.cell.journal import NoObserver
@@ -15,6 +16,7 @@ from berth.ledger import replace_record
 from berth.model.commands import CreateProvider, Enact
 from berth.model.events import AnyRecord, Origin, RecordChanged
 from berth.model.ids import ProviderId
+from berth.model.placement import Inventory
 from berth.model.saga_runs import (
     Agent,
     Assignment,
@@ -36,6 +38,7 @@ from berth.view.records import Records
 ORIGIN: Final = Origin("", "test", None, "test")
 HOST: Final = ProviderId("00000000-0000-4000-8000-000000000001")
 CARD: Final = ProviderId("10000000-0000-4000-8000-000000000001")
+OTHER_CARD: Final = ProviderId("10000000-0000-4000-8000-000000000002")
 FIRST: Final = "50000000-0000-4000-8000-000000000001"
 SECOND: Final = "50000000-0000-4000-8000-000000000002"
 SPEC: Final = Spec("s", "p", "u", Flavor(id="f", name="f", vcpus=1, memory_mb=1, disk_gb=1), None, {}, ())
@@ -49,11 +52,20 @@ class Journals:
         self.cell = cell
         self.dispatcher = Dispatcher(region, cell, "cell1", SystemClock())
 
-    async def ask(self, server: str, functions: int) -> None:
+        self.sync = status_sync.StatusSync(region, cell, "cell1")
+
+    async def carry(self) -> None:
+        """Hand over what waits, and bring up what comes of it."""
+        await self.dispatcher.dispatch()
+        await self.sync.sync()
+        await self.dispatcher.dispatch()
+
+    async def ask(self, server: str, functions: int, *, card: str = CARD, may_release: bool = True) -> None:
         held: Held = ((HOST, (("VCPU", 1),)),)
         if functions:
-            held = (*held, (CARD, (("SRIOV_NET_VF", functions),)))
-        asked = UnitsRequest(server, Place(HOST, "host-1", "cell1"), held, 1, SPEC)
+            held = (*held, (ProviderId(card), (("SRIOV_NET_VF", functions),)))
+        place = Place(HOST, "host-1", "cell1")
+        asked = UnitsRequest(server, place, held, 1, SPEC, may_release=may_release)
         await write(self.region, Outbox(id=f"units {server}", cell="cell1", units=asked))
 
     def assigned(self) -> dict[str, tuple[str, ...]]:
@@ -86,7 +98,8 @@ async def started(path: Path) -> AsyncIterator[Engine]:
 async def journals(tmp_path: Path) -> AsyncIterator[Journals]:
     async with started(tmp_path / "region.db") as region, started(tmp_path / "cell.db") as cell:
         card = OwnedProvider(CARD, units={"SRIOV_NET_VF": ("a", "b")})
-        await write(cell, HostTree(id=HOST, providers=(OwnedProvider(HOST), card)))
+        other = OwnedProvider(OTHER_CARD, units={"SRIOV_NET_VF": ("c", "d")})
+        await write(cell, HostTree(id=HOST, providers=(OwnedProvider(HOST), card, other)))
         for server in (FIRST, SECOND):
             await write(cell, Instance(id=server, hosts=(HOST,), last=1))
         yield Journals(region, cell)
@@ -108,22 +121,66 @@ async def test_a_request_that_replaces_another_while_that_is_handed_over_is_not_
         patched.setattr(journals.cell, "submit", submit_slowly)
         await journals.dispatcher.dispatch()
     assert journals.assigned() == {FIRST: ("a",)}
-    await journals.dispatcher.dispatch()
+    await journals.carry()
     assert (journals.assigned(), journals.waiting()) == (left, 0)
 
 
 async def test_a_request_that_comes_before_the_units_are_free_waits_for_them(journals: Journals) -> None:
     await journals.ask(FIRST, 2)
-    await journals.dispatcher.dispatch()
+    await journals.carry()
     # The cell is away meanwhile. The one that takes is handed over first.
     await journals.ask(SECOND, 0)
     await journals.ask(FIRST, 1)
     await journals.ask(SECOND, 1)
     assert next(outbox.id for outbox in journals.region.view.records.all(Outbox)) == f"units {SECOND}"
-    await journals.dispatcher.dispatch()
-    await journals.dispatcher.dispatch()
+    await journals.carry()
+    await journals.carry()
     assert journals.assigned() == {FIRST: ("a",), SECOND: ("b",)}
     assert journals.waiting() == 0
+
+
+async def test_a_request_waits_until_the_region_knows_the_units(journals: Journals) -> None:
+    """Until then the doctor would find a server without what it holds."""
+    await journals.ask(FIRST, 1)
+    await journals.dispatcher.dispatch()
+    assert (journals.assigned(), journals.waiting()) == ({FIRST: ("a",)}, 1)
+    await journals.sync.sync()
+    await journals.dispatcher.dispatch()
+    assert (journals.region.view.records.count(Assignment), journals.waiting()) == (1, 0)
+
+
+async def test_what_is_counted_follows_without_units(journals: Journals) -> None:
+    """A server without units has an assignment where it holds something of a provider below its host."""
+    counted = OwnedProvider(CARD, inventories={"SRIOV_NET_VF": Inventory(2)})
+    tree = journals.cell.view.records.get(HostTree, HOST)
+    assert tree is not None
+    await write(journals.cell, msgspec.structs.replace(tree, providers=(OwnedProvider(HOST), counted)))
+    for functions in (2, 1):
+        await journals.ask(FIRST, functions, may_release=False)
+        await journals.carry()
+        (one,) = journals.cell.view.records.all(Assignment)
+        assert one.counts[CARD] == {"SRIOV_NET_VF": functions}
+        assert journals.waiting() == 0
+
+
+async def test_units_of_a_server_that_may_be_running_are_not_taken_away(journals: Journals) -> None:
+    await journals.ask(FIRST, 2)
+    await journals.carry()
+    for functions in (1, 0):
+        await journals.ask(FIRST, functions, may_release=False)
+        await journals.dispatcher.dispatch()
+        assert journals.assigned() == {FIRST: ("a", "b")}
+        # Nobody else gets them.
+        await journals.ask(SECOND, 1)
+        await journals.dispatcher.dispatch()
+        assert journals.assigned() == {FIRST: ("a", "b")}
+    # What it holds is of another card now: it has both, until its driver is told.
+    await journals.ask(FIRST, 2, card=OTHER_CARD, may_release=False)
+    await journals.dispatcher.dispatch()
+    assert set(journals.assigned()[FIRST]) == {"a", "b", "c", "d"}
+    await journals.ask(FIRST, 2, card=OTHER_CARD)
+    await journals.dispatcher.dispatch()
+    assert journals.assigned()[FIRST] == ("c", "d")
 
 
 async def test_a_request_is_dropped_once_a_later_run_says_what_the_server_gets(journals: Journals) -> None:

@@ -134,8 +134,17 @@ def register_agent(
             complaints=known.complaints,
             heard_at_s=known.heard_at_s,
         )
-    tree = HostTree(id=agent.id, providers=_merge_trees(find_tree(view, agent.id), reported))
-    changed = [record for record in (agent, tree) if view.records.current(record) != record]
+    return _record_tree(view, agent, _merge_trees(find_tree(view, agent.id), reported))
+
+
+def _record_tree(view: View, agent: Agent, providers: tuple[OwnedProvider, ...]) -> Enact | None:
+    """The command that records a host and its tree; the host says which classes of the tree have units."""
+    named = tuple((one.id, tuple(one.units)) for one in providers if one.units)
+    records = (
+        msgspec.structs.replace(agent, unit_classes=named),
+        HostTree(id=agent.id, providers=providers),
+    )
+    changed = [record for record in records if view.records.current(record) != record]
     return Enact(tuple(replace_record(view, record) for record in changed)) if changed else None
 
 
@@ -177,9 +186,7 @@ def record_report(
     if agent is None:
         return None
     own = find_tree(view, host) if providers is None else providers
-    after = (msgspec.structs.replace(agent, complaints=complaints), HostTree(id=host, providers=own))
-    changed = [record for record in after if view.records.current(record) != record]
-    return Enact(tuple(replace_record(view, record) for record in changed)) if changed else None
+    return _record_tree(view, msgspec.structs.replace(agent, complaints=complaints), own)
 
 
 def record_withheld(view: View, host: str, provider: OwnedProvider) -> Enact | None:

@@ -170,9 +170,12 @@ def assign(view: View, run: SagaRun, place: Place) -> tuple[RecordChanged, ...] 
 
 def reassign(view: View, asked: UnitsRequest) -> tuple[RecordChanged, ...] | UnitsMissing:
     """The changes by which the units of a server that is not busy follow what it holds. Its driver is told
-    with the next command that gives it units."""
+    with the next command that gives it units; until then a server that may be running keeps those it has."""
     changes = _AssignmentChanges(view)
+    had = changes.get(asked.holder, asked.place.id)
     missing = changes.choose(asked.spec, asked.server, asked.holder, asked.place, asked.held)
+    if missing is None and had is not None and not asked.may_release:
+        changes.keep(had)
     return missing or changes.made()
 
 
@@ -209,6 +212,21 @@ class _AssignmentChanges:
         id = assignment_id(taker, host)
         self._changed[given.id] = None
         self._changed[id] = msgspec.structs.replace(given, id=id, holder=taker)
+
+    def keep(self, had: Assignment) -> None:
+        """Leave a holder the units that it has had, beside those that it got."""
+        after = self.get(had.holder, had.host) or msgspec.structs.replace(had, units={}, counts={})
+        names = set(after.unit_names())
+        if names.issuperset(had.unit_names()):
+            return
+        units = {id: dict(kinds) for id, kinds in after.units.items()}
+        for id, kinds in had.units.items():
+            for kind, given in kinds.items():
+                lost = tuple(unit for unit in given if unit not in names)
+                if lost:
+                    kept = units.setdefault(id, {})
+                    kept[kind] = (*kept.get(kind, ()), *lost)
+        self._changed[had.id] = msgspec.structs.replace(after, units=units)
 
     def assign(self, run: SagaRun, place: Place) -> UnitsMissing | None:
         """Give a server what it claims at its destination. What is left of earlier attempts there goes: the

@@ -214,7 +214,6 @@ class HostRegistry:
             changed_at_s=now_s,
             protocol=caller.version,
             credential=caller.digest,
-            unit_classes=tuple((one.id, tuple(one.units)) for one in host.providers if one.units),
         )
         known = await self._engine.read(lambda view: view.records.get(Agent, host.host))
         if known is None:

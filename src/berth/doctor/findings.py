@@ -19,7 +19,7 @@ from berth.model.commands import SCHEDULE
 from berth.model.ids import ConsumerId, ProviderId
 from berth.model.placement import INSTANCE, MIGRATION, SHARES_VIA_AGGREGATE
 from berth.model.saga_runs import Assignment, Outbox, assignment_id
-from berth.model.servers import Action, Held, Host, Migration, Server
+from berth.model.servers import NOT_RUNNING, Action, Held, Host, Migration, Server
 from berth.sagas.conflicts import held_now, minus, same
 from berth.sagas.hosts import cell_aggregate
 from berth.view import View
@@ -357,6 +357,10 @@ def _judge_units(view: View, id: str, moment: Moment) -> Finding | None:
         f"server {server.name} holds {_describe_units(holds.items())} on host {server.place.name}, and "
         f"{_describe_units(has.items())} are assigned to it"
     )
+    lacks_none = all(has.get(one, 0) >= count for one, count in holds.items())
+    if lacks_none and server.state not in NOT_RUNNING:
+        unsafe = "it is running and may use them: they are freed when it is stopped and started again"
+        return Finding("server_without_units", id, sentence, unsafe=unsafe)
     return Finding("server_without_units", id, sentence, repair="assign what it holds, if that is free")
 
 

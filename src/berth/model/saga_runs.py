@@ -170,7 +170,7 @@ class Agent(Record, frozen=True, kw_only=True, tag="agent"):
     complaints: tuple[str, ...] = ()
     """What could not be applied of its agent's report, and why."""
     unit_classes: UnitClasses = ()
-    """The resource classes of which its agent names every unit, by provider."""
+    """The resource classes of its tree of which its agent has named every unit, by provider."""
     heard_at_s: int = 0
     """When its last heartbeat came before it was last marked down, or the one that marked it up."""
 
@@ -235,7 +235,8 @@ class Term(Record, frozen=True, kw_only=True, tag="term"):
 
 class UnitsRequest(msgspec.Struct, frozen=True):
     """What a server holds where it is, so that its units follow. ``number`` is that of its last run: a later
-    one makes the request obsolete. ``migration``: it is the migration that holds it, at the source."""
+    one makes the request obsolete. ``migration``: it is the migration that holds it, at the source.
+    ``may_release``: the server is not running, and units that it does not hold any more can be freed."""
 
     server: str
     place: Place
@@ -243,6 +244,7 @@ class UnitsRequest(msgspec.Struct, frozen=True):
     number: int
     spec: Spec
     migration: str | None = None
+    may_release: bool = False
 
     @property
     def holder(self) -> str:

@@ -49,6 +49,9 @@ MigrationStatus = Literal[
     "done",
 ]
 
+NOT_RUNNING: Final[frozenset[VmState]] = frozenset(("stopped", "shelved", "shelved_offloaded"))
+"""The states in which a server surely uses none of its units."""
+
 RUNNING: Final = 1
 SHUT_DOWN: Final = 4
 NO_STATE: Final = 0

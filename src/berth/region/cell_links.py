@@ -20,7 +20,7 @@ from berth.model.commands import Enact
 from berth.model.events import Origin
 from berth.model.ids import Index
 from berth.model.rejections import Rejection
-from berth.model.saga_runs import Outbox
+from berth.model.saga_runs import Assignment, Outbox, assignment_id
 from berth.region.cell_watch import CellWatch
 from berth.region.status_sync import WAIT_S, StatusSync, finish_all
 from berth.runtime.backoff import Backoff, keep_running, retry
@@ -119,6 +119,9 @@ class Dispatcher:
             # Another may be there under the same id meanwhile.
             if view.records.get(Outbox, outbox.id) != outbox:
                 return None
+            # Until the region knows the units, they are on the way: the status sync brings them up.
+            if outbox.units is not None and view.records.get(Assignment, assigned_id) != assigned:
+                return None
             return Enact((remove_record(view, outbox),))
 
         refused = await self._cell.submit(accept, _ORIGIN, lambda view, changed: None)
@@ -126,4 +129,7 @@ class Dispatcher:
             # It stays in the outbox, and is tried again after the next change of the region.
             _log.debug("%s: cannot take %s yet: %s", self._name, outbox.id, refused)
             return
+        units = outbox.units
+        assigned_id = "" if units is None else assignment_id(units.holder, units.place.id)
+        assigned = await self._cell.read_recent(lambda view: view.records.get(Assignment, assigned_id))
         await self._region.submit(clear, _ORIGIN, lambda view, changed: None)

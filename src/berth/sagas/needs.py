@@ -35,7 +35,16 @@ from berth.model.rejections import (
 )
 from berth.model.saga_runs import Assignment, assignment_id
 from berth.model.scheduling import Affinity, HostCandidate
-from berth.model.servers import NEED_GROUPS_TOTAL_MAX, NEEDS_MAX, Held, Host, Need, Place, Server, VmState
+from berth.model.servers import (
+    NEED_GROUPS_TOTAL_MAX,
+    NEEDS_MAX,
+    NOT_RUNNING,
+    Held,
+    Host,
+    Need,
+    Place,
+    Server,
+)
 from berth.sagas.conflicts import ConflictRules, ServerHoldings, find_holdings, minus, plus
 from berth.sagas.proposals import request_units
 from berth.sagas.requests import ask_needs, flavor_sizes, groups_of, list_pci_groups, locate_needs
@@ -46,7 +55,6 @@ from berth.search.providers import find_unknown_traits
 from berth.view import ProviderRecord, Trial, View
 
 _ASKED: Final = "change the needs"
-_NOT_RUNNING: Final[frozenset[VmState]] = frozenset(("stopped", "shelved", "shelved_offloaded"))
 
 
 def set_need(view: View, now_s: int, rules: ConflictRules, id: str, need: Need) -> Enact | Rejection:
@@ -136,7 +144,7 @@ def _find_rest(holdings: ServerHoldings, before: Need | None) -> Held:
 
 def _find_in_use(view: View, server: Server, name: str, before: Held, after: Held) -> NeedInUse | None:
     """Why a need cannot become smaller: its units would be given to others while the server uses them."""
-    if server.state in _NOT_RUNNING or server.place is None:
+    if server.state in NOT_RUNNING or server.place is None:
         return None
     host = view.records.get(Host, server.place.id)
     assigned = view.records.get(Assignment, assignment_id(server.id, server.place.id))

@@ -34,6 +34,7 @@ from berth.model.saga_runs import (
 from berth.model.scheduling import Placement
 from berth.model.servers import (
     NOT_BEGUN,
+    NOT_RUNNING,
     Action,
     ConflictPolicy,
     Flavor,
@@ -268,9 +269,12 @@ def request_units(view: View, server: Server) -> RecordChanged | None:
 def send_units(
     view: View, server: Server, place: Place, held: Held, flavor: Flavor, migration: str | None = None
 ) -> RecordChanged:
-    """The change that tells a server's cell what it holds, or its migration, so that the units follow."""
+    """The change that tells a server's cell what it holds, or its migration, so that the units follow. Units
+    of a server that may be running stay its own until a command tells its driver otherwise, and those of a
+    migration are for a revert."""
     spec = _make_spec(server, flavor)
-    asked = UnitsRequest(server.id, place, held, server.run_count, spec, migration)
+    may_release = migration is None and server.state in NOT_RUNNING
+    asked = UnitsRequest(server.id, place, held, server.run_count, spec, migration, may_release)
     return replace_record(view, Outbox(id=f"units {asked.holder}", cell=place.cell, units=asked))
 
 
