@@ -52,11 +52,13 @@ class ConstraintResult(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """An amount that one provider must have, and those that could be it as far as all else goes."""
+    """An amount that one provider must have, or several of a host together where it ``splits``, and those
+    that could be it as far as all else goes."""
 
     class_id: ClassId
     amount: int
     usable: Mask
+    splits: bool = False
 
 
 class _Constraint(NamedTuple):
@@ -159,14 +161,18 @@ def _narrow(view: View, constraint: _Constraint, before: Mask) -> ConstraintResu
 
 
 def _name_nearest(view: View, constraint: _Constraint, removed: Mask) -> str:
-    """The provider of a host that was removed which comes closest to having enough."""
+    """The provider of a host that was removed, or the host, which comes closest to having enough."""
     if constraint.part is None:
         return ""
-    class_id, amount, usable = constraint.part
+    class_id, amount, usable, splits = constraint.part
     rows, most = view.classes.column(class_id).free_for_one()
     here = np.flatnonzero(usable[rows] & removed[view.root_rows[rows]])
     if not len(here):
         return ""
+    if splits:
+        sums = np.bincount(view.root_rows[rows[here]], most[here], view.row_end)
+        host = view.record(Row(int(sums.argmax())))
+        return f"{host.name} comes closest: {int(sums.max())} of {amount} {view.classes.name_of(class_id)}."
     row = here[most[here].argmax()]
     record, name = view.record(Row(int(rows[row]))), view.classes.name_of(class_id)
     if most[row] < amount:
@@ -291,6 +297,7 @@ def _words(view: View, group: RequestGroup, ask: CandidatesRequest) -> Iterator[
     for name, amount in group.resources:
         is_split = spans and name in ask.split
         having = f" with {_and(ask.split_required)}" if ask.split_required else ""
+        having += f" without {_or(group.forbidden)}" if group.forbidden else ""
         place = f" on all providers of a host{having} together" if is_split else where
         yield f"resources{suffix}:{name}", f"{amount} {name} free{place}"
 
@@ -344,7 +351,9 @@ def _judge(view: View, group: RequestGroup, ask: CandidatesRequest) -> Iterator[
         assert class_id is not None, "names were looked up before"
         if spans and name in ask.split:
             parts = with_all_traits(view, tuple((trait,) for trait in sorted(ask.split_required)))
-            yield _Judged(roots_with_sum(view, class_id, amount, usable if parts is None else usable & parts))
+            may_be = usable if parts is None else usable & parts
+            together = _Part(class_id, amount, may_be, splits=True)
+            yield _Judged(roots_with_sum(view, class_id, amount, may_be), part=together)
             continue
         short = _find_short(view, usable, class_id, amount)
         having = usable & with_room(view, class_id, amount)

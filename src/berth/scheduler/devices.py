@@ -27,6 +27,7 @@ PROFILE_KEY: Final = "accel:device_profile"
 NAMED_MAX: Final = 1_000
 DEVICES_MAX: Final = 64
 """How many devices one server may ask for by aliases."""
+_SHOWN_MAX: Final = 10
 ALIASES_WORDS: Final = "NAME:COUNT, with commas between them"
 
 _ALIAS: Final = r"\s*[^\s:,][^:,]{0,63}:[0-9]{1,3}\s*"
@@ -68,7 +69,8 @@ class DeviceCatalog(msgspec.Struct, frozen=True):
         for name, count in read_aliases(asked):
             alias = self.aliases.get(name)
             if alias is None:
-                return SpecInvalid(ALIAS_KEY, asked, f"of aliases that are configured; {name} is not")
+                accepted = f"of aliases that are configured{_list_names(self.aliases)}; {name} is not"
+                return SpecInvalid(ALIAS_KEY, asked, accepted)
             if len(found) + count > DEVICES_MAX:
                 return SpecInvalid(ALIAS_KEY, asked, f"{DEVICES_MAX} devices at most")
             found += [(alias, _make_group(alias, f"_pci{len(found) + number}")) for number in range(count)]
@@ -81,8 +83,16 @@ class DeviceCatalog(msgspec.Struct, frozen=True):
             return ()
         profile = self.profiles.get(name)
         if profile is None:
-            return SpecInvalid(PROFILE_KEY, name, "the name of a device profile that is configured")
+            accepted = f"the name of a device profile that is configured{_list_names(self.profiles)}"
+            return SpecInvalid(PROFILE_KEY, name, accepted)
         return _make_groups(profile)
+
+
+def _list_names(names: Iterable[str]) -> str:
+    shown = sorted(names)
+    more = len(shown) - _SHOWN_MAX
+    text = ", ".join(shown[:_SHOWN_MAX]) or "there are none"
+    return f" ({text}{f' and {more} more' if more > 0 else ''})"
 
 
 def _make_group(alias: PciAlias, suffix: str) -> RequestGroup:

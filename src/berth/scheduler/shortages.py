@@ -41,7 +41,10 @@ def describe_shortage(
     # Which provider has a trait of the guest is known when all of them are: that is judged last.
     others = msgspec.structs.replace(ask, guest_required=())
     for count in range(1, len(slots) + 1):
-        found = next(assignments_at(view, others, slots[:count], host, effort), None)
+        there = {slot.group.suffix for slot in slots[:count]}
+        subtrees = tuple(suffixes for suffixes in ask.same_subtrees if suffixes <= there)
+        some = msgspec.structs.replace(others, same_subtrees=subtrees)
+        found = next(assignments_at(view, some, slots[:count], host, effort), None)
         if found is None:
             return None if effort.gave_up else _Shortage(view, ask, host, slots[count - 1], placed).words()
         placed = list(zip(slots, found, strict=False))
@@ -149,6 +152,15 @@ class _Shortage:
         if near:
             where = f"{device.name}, which has room, is not"
             return f"{self._label} must be below a NUMA cell of the guest, and {where}"
+        beside = {
+            suffix
+            for suffixes in self._ask.same_subtrees
+            if self._slot.group.suffix in suffixes
+            for suffix in suffixes
+        }
+        others = _join(_label(slot.group) for slot, _ in self._placed if slot.group.suffix in beside)
+        if others:
+            return f"{self._label} has room on {device.name}, and that is not in one subtree with {others}"
         return f"{self._label} has room on {device.name}, and that is not where it must be"
 
     def _find_near(self) -> Iterator[tuple[float, ProviderRecord]]:

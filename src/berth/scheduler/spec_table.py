@@ -17,6 +17,7 @@ generated from it.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -471,6 +472,12 @@ class _Index:
         found = self._rows.get(key) if "{" not in key else None
         return found or next((row for pattern, row in self._patterns if pattern.fullmatch(key)), None)
 
+    def find_similar(self, key: str) -> str:
+        """The key that is used and most like this one, as the end of a sentence."""
+        usable = [name for name, row in self._rows.items() if row.fate is not Fate.REFUSED]
+        found = get_close_matches(key[:_SHOWN_MAX], usable, 1, 0.8)
+        return f"; the most similar one is {found[0]}" if found else ""
+
 
 def _pattern(key: str) -> re.Pattern[str]:
     parts = re.split(r"(\{\w+\})", key)
@@ -499,7 +506,8 @@ def wrong_extra_spec(specs: Mapping[str, str]) -> SpecInvalid | None:
         row = extra_spec(key)
         if row is None:
             if _OWN_NAMESPACES.fullmatch(key):
-                return _invalid(key, value, "left out: there is no such extra spec")
+                accepted = f"left out: there is no such extra spec{_SPEC_INDEX.find_similar(key)}"
+                return _invalid(key, value, accepted)
             if ":" not in key:
                 return _invalid(
                     key, value, f"left out, or written as {METADATA_SCOPE}{key} to match aggregates"
@@ -517,7 +525,10 @@ def wrong_image_property(properties: Mapping[str, str]) -> SpecInvalid | None:
         row = image_property(key)
         if row is None:
             if key.startswith(_OWN_PREFIXES):
-                return _invalid(key, value, "left out: there is no such property of an image")
+                accepted = (
+                    f"left out: there is no such property of an image{_PROPERTY_INDEX.find_similar(key)}"
+                )
+                return _invalid(key, value, accepted)
             continue
         wrong = _wrong(row, key, value)
         if wrong is not None:

@@ -284,7 +284,9 @@ class _Reader:
         if sorted(listed) != list(range(self._size.vcpus)):
             twice = sorted({cpu for cpu in listed if listed.count(cpu) > 1})
             missing = sorted(set(range(self._size.vcpus)) - set(listed))
-            wrong = f"cpu {twice[0]} is in two of them" if twice else f"cpu {missing[0]} is in none"
+            wrong = f"the flavor has {self._size.vcpus}, and no cpu {max(listed, default=0)}"
+            if twice or missing:
+                wrong = f"cpu {twice[0]} is in two of them" if twice else f"cpu {missing[0]} is in none"
             return self._wrong_list("numa_cpus", f"lists that have each cpu once; {wrong}")
         if sum(memory.values()) != self._size.memory_mb:
             accepted = (

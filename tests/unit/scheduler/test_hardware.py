@@ -429,6 +429,24 @@ REFUSED: dict[str, tuple[dict[str, str], dict[str, str], str, str]] = {
         "hw:numa_cpus.0 to .0",
         "cpu 3 is in none",
     ),
+    "a cpu that the flavor has not": (
+        {"hw:numa_nodes": "1", "hw:numa_cpus.0": "0-7", "hw:numa_mem.0": "4096"},
+        {},
+        "hw:numa_cpus.0 to .0",
+        "the flavor has 4, and no cpu 7",
+    ),
+    "a key that is almost one": (
+        {"hw:cpu_polcy": "dedicated"},
+        {},
+        "hw:cpu_polcy",
+        "there is no such extra spec; the most similar one is hw:cpu_policy",
+    ),
+    "a property that is almost one": (
+        {},
+        {"hw_numa_node": "1"},
+        "hw_numa_node",
+        "there is no such property of an image; the most similar one is hw_numa_nodes",
+    ),
     "memory of cells": (
         {"hw:numa_nodes": "1", "hw:numa_cpus.0": "0-3", "hw:numa_mem.0": "4000"},
         {},
@@ -442,10 +460,15 @@ REFUSED: dict[str, tuple[dict[str, str], dict[str, str], str, str]] = {
         "hw_mem_page_size",
         "the flavor has none",
     ),
-    "device": ({"pci_passthrough:alias": "modem:1"}, {}, "pci_passthrough:alias", "modem is not"),
+    "device": (
+        {"pci_passthrough:alias": "modem:1"},
+        {},
+        "pci_passthrough:alias",
+        "(close, nic, rather, vf); modem is not",
+    ),
     "number of devices": ({"pci_passthrough:alias": "vf:65"}, {}, "pci_passthrough:alias", "64 devices"),
     "no device": ({"pci_passthrough:alias": "vf:0"}, {}, "pci_passthrough:alias", "NAME:COUNT"),
-    "profile": ({"accel:device_profile": "x"}, {}, "accel:device_profile", "is configured"),
+    "profile": ({"accel:device_profile": "x"}, {}, "accel:device_profile", "is configured (crypto)"),
     "policy of devices": (
         {"hw:pci_numa_affinity_policy": "near"},
         {},
@@ -1036,6 +1059,8 @@ def test_a_guest_that_could_be_split_is_told_what_cells_have_together() -> None:
     machine(fleet, "a", PCPU=8, MEMORY_MB=8192)
     text = explained(fleet, request({"hw:cpu_policy": "dedicated"}, vcpus=17))
     assert "It would fit with 1 PCPU less (16 instead of 17)." in text
+    refused = refusal(fleet, request({"hw:cpu_policy": "dedicated"}, vcpus=17))
+    assert refused == "a comes closest: 16 of 17 PCPU."
     siblings = {"hw:cpu_policy": "dedicated", "hw:cpu_thread_policy": "require"}
     text = explained(fleet, request(siblings))
     assert "It would fit without the trait HW_CPU_HYPERTHREADING for the guest." in text
@@ -1059,3 +1084,31 @@ def test_what_no_host_has_ever_had_does_not_fit(specs: dict[str, str], words: st
     found = plan(fleet.view, request(specs), OPTIONS, random.Random(1), 0)
     assert isinstance(found, NoFit), found
     assert [(step.nearest, step.removed) for step in found.steps] == [(words, 1)]
+
+
+def test_a_refusal_names_the_trait_that_cells_must_not_have() -> None:
+    fleet = Fleet()
+    fleet.provider("h", {"DISK_GB": 100})
+    cell: dict[str, Inventory | int] = {"PCPU": 8, "MEMORY_MB": 8192}
+    fleet.provider("h-numa0", cell, parent="h", traits=(NUMA_ROOT, HYPERTHREADING))
+    isolated = request({"hw:cpu_policy": "dedicated", "hw:cpu_thread_policy": "isolate"})
+    found = plan(fleet.view, isolated, OPTIONS, random.Random(1), 0)
+    assert isinstance(found, NoFit)
+    (removing,) = [step.asked for step in found.steps if step.removed]
+    assert "without HW_CPU_HYPERTHREADING" in removing or "not HW_CPU_HYPERTHREADING" in removing
+
+
+def test_groups_that_must_be_in_one_subtree_are_named() -> None:
+    fleet = Fleet()
+    machine(fleet, "a", VCPU=8, MEMORY_MB=8192)
+    gpus(fleet, "a", ("a-numa0",))
+    fleet.provider("a-pf", {"SRIOV_NET_VF": 4}, parent="a-numa1")
+    specs = {
+        "resources1:PGPU": "1",
+        "resources2:SRIOV_NET_VF": "1",
+        "group_policy": "none",
+        "same_subtree": "1,2",
+    }
+    assert refusal(fleet, request(specs)) == (
+        "a: the group 2 has room on a-pf, and that is not in one subtree with the group 1."
+    )
