@@ -28,7 +28,7 @@ NAMED_MAX: Final = 1_000
 DEVICES_MAX: Final = 64
 """How many devices one server may ask for by aliases."""
 _SHOWN_MAX: Final = 10
-ALIASES_WORDS: Final = "NAME:COUNT, with commas between them"
+ALIASES_WORDS: Final = f"NAME:COUNT with a count from 1 to {DEVICES_MAX}, with commas between them"
 
 _ALIAS: Final = r"\s*[^\s:,][^:,]{0,63}:[0-9]{1,3}\s*"
 _ALIASES: Final = re.compile(f"{_ALIAS}(,{_ALIAS}){{0,31}}", re.ASCII)
