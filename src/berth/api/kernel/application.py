@@ -20,6 +20,7 @@ from typing import ClassVar, Final
 from berth.api.kernel import codes
 from berth.api.kernel.auth.caller import Authenticator, AuthUnavailable, Caller
 from berth.api.kernel.call import Handler, Services, admit
+from berth.api.kernel.compression import compress
 from berth.api.kernel.health import PATHS as HEALTH_PATHS
 from berth.api.kernel.health import Health
 from berth.api.kernel.http import (
@@ -246,6 +247,7 @@ class Application:
             self._report(request, response, started_ns)
             await send_stream(receive, send, response)
         else:
+            await compress(request, response)
             await send_response(send, response)
             self._report(request, response, started_ns)
 

@@ -65,7 +65,20 @@ def is_named(request: Request, tag: str) -> bool:
     if condition is None:
         return False
     opaque = tag.removeprefix("W/")
-    return any(named.strip().removeprefix("W/") == opaque for named in condition.split(","))
+    return any(_same_body(named.strip().removeprefix("W/")) == opaque for named in condition.split(","))
+
+
+_COMPRESSED: Final = '-gzip"'
+
+
+def mark_compressed(tag: str) -> str:
+    """The tag of the same answer, compressed: a strong tag stands for the very bytes that are sent."""
+    return tag if tag.startswith("W/") else tag.removesuffix('"') + _COMPRESSED
+
+
+def _same_body(tag: str) -> str:
+    """The tag of an answer as it is before it is compressed."""
+    return tag.removesuffix(_COMPRESSED) + '"' if tag.endswith(_COMPRESSED) else tag
 
 
 def add_tag(request: Request, response: Response, tag: str) -> Response:
