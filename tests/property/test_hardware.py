@@ -18,7 +18,7 @@ from berth.model.commands import (
     SetTraits,
 )
 from berth.model.ids import ConsumerId
-from berth.model.placement import HYPERTHREADING, NUMA_ROOT, Inventory
+from berth.model.placement import HYPERTHREADING, NUMA_ROOT, SHARES_VIA_AGGREGATE, Inventory
 from berth.model.rejections import NoFit, Rejection
 from berth.model.saga_runs import OwnedProvider
 from berth.model.scheduling import UNSUFFIXED, CandidatesRequest, Plan, ScheduleRequest
@@ -168,10 +168,12 @@ class Device(NamedTuple):
 
 
 class MixedHost:
-    """A host of some cells, with devices of many sorts, and a guest that asks for many of them."""
+    """A host of some cells with devices of many sorts, and a guest that asks for many of them. Its disk is
+    its own, or that of a pool."""
 
     def __init__(self, seed: int) -> None:
         rng = random.Random(seed)
+        self.has_pool = seed % 2 == 1
         count = rng.choice((2, 2, 4))
         self.cells = [rng.randint(2, 8) for _ in range(count)]
         self.devices = [
@@ -204,7 +206,9 @@ class MixedHost:
         fleet = Fleet()
         for trait in TRAITS:
             fleet.must(CreateTrait(trait))
-        fleet.provider("h", {"DISK_GB": 1000})
+        if self.has_pool:
+            fleet.provider("pool", {"DISK_GB": 1000}, traits=(SHARES_VIA_AGGREGATE,), aggregates=("a",))
+        fleet.provider("h", {} if self.has_pool else {"DISK_GB": 1000}, aggregates=("a",))
         for number, cpus in enumerate(self.cells):
             amounts = {"PCPU": cpus, "MEMORY_MB": 1 << 20}
             fleet.provider(f"h-numa{number}", amounts, parent="h", traits=(NUMA_ROOT,))
