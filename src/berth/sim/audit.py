@@ -244,8 +244,13 @@ class Ledger:
         return None if member is None else member.group
 
     def _hard_groups(self, events: Iterable[Event]) -> list[str]:
-        """The groups with a hard policy that consumers in these events are in."""
+        """The groups with a hard policy that consumers in these events are in, or come into."""
         groups = {self._group_of(id) for id in _consumers(events)}
+        groups.update(
+            event.after.group
+            for event in events
+            if isinstance(event, MemberChanged) and event.after is not None
+        )
         found = ((id, self._facts.get(("group", id))) for id in groups if id is not None)
         return sorted(id for id, group in found if group is not None and group.is_hard)
 
