@@ -27,16 +27,21 @@ from berth.api.kernel.auth.tokens import Tokens
 from berth.api.kernel.call import Services
 from berth.api.kernel.health import Health
 from berth.api.kernel.http import Receive, Scope, Send
-from berth.api.kernel.ports import PortSource
+from berth.api.kernel.ports import PortSource, read_port_needs
+from berth.api.kernel.problem import Problem
 from berth.api.native.api import NativeApi
+from berth.api.native.drains import word_rejection
 from berth.api.placement.api import PlacementApi
 from berth.cell.journal import open_cell
-from berth.clusters.reconciler import ClusterReconciler
+from berth.clusters.reconciler import reconcile_clusters
 from berth.console.api import ConsoleApi
+from berth.drains.reconciler import reconcile_drains
 from berth.engine import Engine, Forks
 from berth.engine.engine import Observer
 from berth.engine.journal_thread import JournalCalls
 from berth.journal import Address, Journal, JournalFailure, SqliteAddress, open_journal, parse_address
+from berth.model.rejections import Rejection
+from berth.model.servers import Need, Server
 from berth.region.cell_links import CellLinks, OpenCell
 from berth.runtime.backoff import Backoff, retry
 from berth.runtime.clock import Clock, SystemClock
@@ -96,8 +101,8 @@ OpenEngine = Callable[[Observer], Awaitable[Engine]]
 
 
 class Composition(NamedTuple):
-    """The parts of one process of a region. The engine has started; ``link_cells`` and
-    ``reconcile_clusters`` run in one process of a region."""
+    """The parts of one process of a region. The engine has started; ``link_cells`` and the
+    reconcilers run in one process of a region."""
 
     services: Services
     authenticator: Authenticator
@@ -111,7 +116,22 @@ class Composition(NamedTuple):
     async def reconcile_clusters(self) -> None:
         """Drive clusters to what they should be, until cancelled."""
         at = self.services
-        await ClusterReconciler(at.engine, at.clock, at.ids, at.scheduler, at.settings).run()
+        await reconcile_clusters(at.engine, at.clock, at.ids, at.scheduler, at.settings).run()
+
+    async def reconcile_drains(self) -> None:
+        """Have servers leave the hosts that are drained, until cancelled."""
+        at = self.services
+
+        async def read_ports(server: Server) -> tuple[Need, ...] | str:
+            try:
+                needs = await read_port_needs(at.ports, server.ports, server.project, server.id)
+            except Problem as unavailable:
+                return unavailable.text
+            return word_rejection(needs) if isinstance(needs, Rejection) else needs
+
+        await reconcile_drains(
+            at.engine, at.clock, at.ids, at.scheduler, at.settings, word_rejection, read_ports
+        ).run()
 
     async def stop(self) -> None:
         await self.services.engine.stop()
@@ -172,7 +192,8 @@ async def _at_work(region: Composition, *, is_ours: bool) -> AsyncIterator[None]
     }
     tasks = [
         asyncio.create_task(region.link_cells(cells), name="links to cells"),
-        asyncio.create_task(region.reconcile_clusters(), name="reconciler"),
+        asyncio.create_task(region.reconcile_clusters(), name="cluster reconciler"),
+        asyncio.create_task(region.reconcile_drains(), name="drain reconciler"),
     ]
     try:
         yield

@@ -4,44 +4,33 @@
     replacing:  server there -> its deletion begins -> server gone -> a new one, in the same group -> wanted
     deleting:   no nodes left -> the server groups and the cluster's record go
 
-Each step follows from the records alone: a reconciler that is stopped between two of them, or does one twice,
-breaks nothing. A busy server is waited for, and so is a locked one. What did not work is tried again later.
-The reconciler looks whenever the region has changed, and again after a while.
+Each step follows from the records alone. A busy server is waited for, and so is a locked one. What did not
+work is tried again later.
 """
 
-import asyncio
 import logging
-from itertools import islice
 from typing import Final, NamedTuple
 
 import msgspec
 
 from berth.clusters.placement import place_nodes
-from berth.engine import Engine, Unavailable
-from berth.engine.engine import Overloaded
+from berth.engine import Engine
 from berth.model.clusters import Cluster, Node
 from berth.model.commands import DeleteGroup, Enact, LedgerCommand
 from berth.model.events import Origin, RecordChanged
-from berth.model.ids import GroupId, Index
+from berth.model.ids import GroupId
 from berth.model.rejections import NoFit, QuotaExceeded, Rejection
 from berth.model.servers import Action, Server
-from berth.runtime.backoff import keep_running
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
 from berth.sagas import delete
 from berth.sagas.proposals import Context, leave_group, read_quotas
+from berth.sagas.reconciler import Reconciler
 from berth.scheduler.plugins import SchedulerOptions
 from berth.view import View
 
 _log = logging.getLogger(__name__)
-_WAIT_S: Final = 1.0
-_WAIT_WITHOUT_S: Final = 30.0
-"""Where there are no clusters nothing becomes due as time passes."""
-_PAUSE_LONGEST_S: Final = 2.0
-_AT_ONCE_MAX: Final = 100
-"""How many clusters are reconciled at the same time."""
-_REST_S: Final = 10
 _STEPS_MAX: Final = 100
 """How many steps of one cluster are taken before the others have their turn."""
 
@@ -202,66 +191,20 @@ def _end(view: View, cluster: Cluster) -> Enact:
 # -- the loop -----------------------------------------------------------------------------------
 
 
-class ClusterReconciler:
-    """Remembers nothing but which clusters could not be brought forward just now: it can be stopped
-    anywhere and start anew, and two of them do no harm."""
+def reconcile_clusters(
+    engine: Engine, clock: Clock, ids: Ids, scheduler: SchedulerOptions, settings: Settings
+) -> Reconciler[Cluster]:
+    """What drives all clusters of a region."""
 
-    def __init__(
-        self, engine: Engine, clock: Clock, ids: Ids, scheduler: SchedulerOptions, settings: Settings
-    ) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._ids = ids
-        self._scheduler = scheduler
-        self._settings = settings
-        self._index = Index(-1)
-        self._has_clusters = True
-        self._resting: dict[str, int] = {}
-
-    async def run(self) -> None:
-        """Reconcile until cancelled, or until the region's engine stops."""
-        await keep_running(
-            "cluster reconciler",
-            self._reconcile_all,
-            is_stopping=lambda: self._engine.stopping,
-            outages=(Unavailable, Overloaded),
-            log=_log,
-            longest_s=_PAUSE_LONGEST_S,
-        )
-
-    async def _reconcile_all(self) -> None:
-        """Wait until the region has changed, and bring every cluster forward that can be."""
-        wait_s = _WAIT_S if self._has_clusters else _WAIT_WITHOUT_S
-        self._index = await self._engine.wait_beyond(self._index, wait_s)
-        now_s = self._clock.now_ns() // 1_000_000_000
-        self._has_clusters, due = await self._engine.read_recent(
-            lambda view: (
-                view.records.count(Cluster) > 0,
-                [cluster for cluster in view.records.all(Cluster) if is_due(view, cluster, now_s)],
-            )
-        )
-        now_ns = self._clock.monotonic_ns()
-        self._resting = {id: until_ns for id, until_ns in self._resting.items() if until_ns > now_ns}
-        waiting = (cluster for cluster in due if cluster.id not in self._resting)
-        while some := list(islice(waiting, _AT_ONCE_MAX)):
-            # A cluster that fails does not hold up the others.
-            outcomes = await asyncio.gather(*map(self._reconcile, some), return_exceptions=True)
-            for cluster, outcome in zip(some, outcomes, strict=True):
-                if isinstance(outcome, (Unavailable, Overloaded)):
-                    raise outcome
-                if isinstance(outcome, BaseException):
-                    _log.error("cluster %s: failed, retrying in %g s", cluster.id, _REST_S, exc_info=outcome)
-                    self._rest(cluster)
-
-    async def _reconcile(self, cluster: Cluster) -> None:
+    async def advance(cluster: Cluster) -> bool:
         context = Context(
-            self._ids.request_id(),
+            ids.request_id(),
             cluster.project,
             cluster.user,
-            self._ids,
-            self._scheduler,
-            attempts_max=self._settings.build_attempts_max,
-            quotas=read_quotas(self._settings),
+            ids,
+            scheduler,
+            attempts_max=settings.build_attempts_max,
+            quotas=read_quotas(settings),
         )
 
         def propose(view: View, now_s: int) -> Enact | Rejection | None:
@@ -269,16 +212,12 @@ class ClusterReconciler:
 
         origin = Origin(context.request_id, cluster.user, cluster.project, "reconciler")
         for number in range(_STEPS_MAX):
-            outcome = await self._engine.submit(propose, origin, lambda view, changed: changed)
+            outcome = await engine.submit(propose, origin, lambda view, changed: changed)
             if isinstance(outcome, Rejection):
-                _log.error("cluster %s: refused, retrying in %g s: %s", cluster.id, _REST_S, outcome)
-                self._rest(cluster)
-                return
+                _log.error("cluster %s: refused, retrying later: %s", cluster.id, outcome)
+                return False
             if not outcome:
-                if number == 0:
-                    self._rest(cluster)
-                return
+                return number > 0
+        return True
 
-    def _rest(self, cluster: Cluster) -> None:
-        """Leave a cluster alone for a while: nothing could be done for it."""
-        self._resting[cluster.id] = self._clock.monotonic_ns() + _REST_S * 1_000_000_000
+    return Reconciler(engine, clock, Cluster, is_due, advance)

@@ -14,6 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from berth.model.clusters import Cluster
+from berth.model.drains import Drain
 from berth.model.groups import Group, Membership
 from berth.model.ids import AggregateId, ClassId, ConsumerId, GroupId, Index, ProviderId, Row
 from berth.model.placement import Consumer, Holdings, HostStatus, Inventory, Label
@@ -40,6 +41,7 @@ AnyRecord = (
     | CellStatus
     | Cluster
     | Counter
+    | Drain
     | Flavor
     | Host
     | HostTree

@@ -219,6 +219,7 @@ class RegionWorker(CloudPart):
             async with asyncio.TaskGroup() as group:
                 group.create_task(parts.link_cells(cells))
                 group.create_task(parts.reconcile_clusters())
+                group.create_task(parts.reconcile_drains())
         else:
             await process.ended
 

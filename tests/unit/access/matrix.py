@@ -251,6 +251,7 @@ _BODIES: Final[dict[str, Any]] = {
     "PUT /berth/v1/aggregates/{aggregate}": {"aggregate": {"kind": "rack", "name": "r1", "metadata": {}}},
     "PUT /berth/v1/hosts/{host}": {"host": {"disabled": True}},
     "PATCH /berth/v1/hosts/{host}": {"host": {"disabled": True}},
+    "POST /berth/v1/hosts/{host}/drain": {"drain": {"dry_run": True}},
     "POST /berth/v1/pools": {"pool": {"name": "other", "inventories": {"DISK_GB": {"total": 1}}}},
     "PUT /berth/v1/pools/{pool}": {"pool": {"name": "nas", "inventories": {"DISK_GB": {"total": 2}}}},
     "POST /berth/v1/schedule": {"resources": {"VCPU": 1}},

@@ -713,6 +713,22 @@ ROWS: Final[dict[type[Rejection], Row]] = {
     r.HostIsDown: Row(
         nova=Wording(409, "Cannot '{r.asked}': the host{host} is down. Wait until it is back, or evacuate."),
     ),
+    r.HostTooFull: Row(
+        berth=Wording(
+            409,
+            "The host {r.host} has {r.servers} servers, and a drain moves {r.servers_max} at most: disable "
+            "it and move some of them first.",
+            code=codes.CONFLICT,
+        ),
+    ),
+    r.DrainNotFound: Row(
+        berth=Wording(
+            404,
+            "The host {r.host} is not being drained. A drain begins with POST, and ends when its host is "
+            "enabled.",
+            code=codes.NOT_FOUND,
+        ),
+    ),
     r.HostLacksTraits: Row(
         nova=Wording(
             400,

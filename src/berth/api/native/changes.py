@@ -17,6 +17,7 @@ from berth.api.native import event_kinds as wire
 from berth.api.native.fields import UNKNOWN_TYPE
 from berth.model import events as e
 from berth.model.clusters import Cluster
+from berth.model.drains import Drain
 from berth.model.events import AnyRecord, Batch, Entry
 from berth.model.groups import Group, Membership
 from berth.model.ids import ClassId
@@ -382,6 +383,17 @@ def _show_cluster(cluster: Cluster, cut: _Cut) -> wire.ClusterValues:
     )
 
 
+def _show_drain(drain: Drain, cut: _Cut) -> wire.DrainValues:
+    return wire.DrainValues(
+        host_name=drain.name,
+        state=drain.state,
+        moved=drain.moved,
+        left=len(drain.moves),
+        user_id=drain.user,
+        updated_at=show_time(drain.updated_at_s),
+    )
+
+
 def _show_quotas(quotas: QuotaSet, cut: _Cut) -> wire.QuotasValues:
     return wire.QuotasValues(limits=cut.map("limits", quotas.limits))
 
@@ -405,6 +417,7 @@ _SHOWN: Final[dict[type, tuple[type[Any], Callable[[Any, _Cut], wire.RecordValue
     Aggregate: (wire.ComputeAggregateChange, _show_aggregate),
     CellStatus: (wire.CellChange, _show_cell),
     Cluster: (wire.ClusterChange, _show_cluster),
+    Drain: (wire.DrainChange, _show_drain),
     QuotaSet: (wire.QuotasChange, _show_quotas),
     Assignment: (wire.AssignmentChange, _show_assignment),
 }

@@ -296,6 +296,17 @@ class ClusterValues(RecordValues, kw_only=True):
     updated_at: Time
 
 
+class DrainValues(RecordValues, kw_only=True):
+    """``moved`` servers have left the host, ``left`` have not."""
+
+    host_name: str
+    state: str
+    moved: int
+    left: int
+    user_id: str
+    updated_at: Time
+
+
 class QuotasValues(RecordValues, kw_only=True):
     limits: dict[str, int]
 
@@ -375,6 +386,14 @@ class ClusterChange(_EventChange, tag="cluster"):
     after: ClusterValues | None
 
 
+class DrainChange(_EventChange, tag="drain"):
+    """A host that its servers are leaving; ``id`` is the host's."""
+
+    id: str
+    before: DrainValues | None
+    after: DrainValues | None
+
+
 class QuotasChange(_EventChange, tag="quotas"):
     """Limits of a project, or of the class of all; ``id`` is ``project:ID`` or ``class:default``."""
 
@@ -427,6 +446,7 @@ Change = (
     | ComputeAggregateChange
     | CellChange
     | ClusterChange
+    | DrainChange
     | QuotasChange
     | AssignmentChange
     | InternalChange

@@ -168,6 +168,20 @@ class HostIsDown(Rejection, frozen=True):
     asked: str
 
 
+class HostTooFull(Rejection, frozen=True):
+    """A host has more servers than one drain can move."""
+
+    host: str
+    servers: int
+    servers_max: int
+
+
+class DrainNotFound(Rejection, frozen=True):
+    """The host is not being drained."""
+
+    host: str
+
+
 class HostLacksTraits(Rejection, frozen=True):
     host: str
     traits: tuple[str, ...]

@@ -114,8 +114,17 @@ async def disable(simulation: Simulation, rng: random.Random) -> None:
 
 
 async def drain(simulation: Simulation, rng: random.Random) -> None:
-    """Disable a host, move everything away, and enable it again."""
+    """Have everything leave a host, by a drain or by hand, and enable it again."""
     host = _choose(simulation, rng)
+    if rng.random() < 0.5:
+        path = f"/berth/v1/hosts/{host.name}/drain"
+        await simulation.users.ask("POST", path, {})
+        await asyncio.sleep(rng.uniform(10, 120))
+        await simulation.users.ask("GET", path)
+        if rng.random() < 0.2:
+            await simulation.users.ask("DELETE", path)
+        await _set_service(simulation, host, {"status": "enabled"})
+        return
     await _set_service(simulation, host, {"status": "disabled"})
     for server in _servers_on(simulation, host):
         action: dict[str, Any] = {"migrate": None}

@@ -1,0 +1,1 @@
+"""Drains: how all servers leave a host. What HTTP says of it is in the API."""

@@ -1,0 +1,247 @@
+"""What drives a drain: one server after the other leaves its host.
+
+    on the host -> its move begins -> it has left
+                                   -> stopped before: it is resized now, and confirmed -> it has left
+                                   -> the move has failed: it is tried again later
+
+A locked server, and one in a state that it cannot be moved in, stays until somebody does something about it:
+the others go on. A server that is busy is waited for. The planned host is tried first, then any other. A
+server that comes to the host later, by a revert for instance, leaves too.
+
+A drain ends when its host is enabled: whoever does that wants the host back. It can be stopped by removing
+its record; the move that is under way goes on.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from berth.drains.plan import Word, find_obstacle, find_run, propose_leaving
+from berth.engine import Engine
+from berth.model.commands import Enact
+from berth.model.drains import MOVES_MAX, Drain, DrainMove
+from berth.model.events import Origin, RecordChanged
+from berth.model.ids import ProviderId
+from berth.model.placement import HEALTHY
+from berth.model.rejections import Rejection
+from berth.model.servers import Action, Need, Server
+from berth.runtime.clock import Clock
+from berth.runtime.ids import Ids
+from berth.runtime.settings import Settings
+from berth.sagas import confirm
+from berth.sagas.proposals import Context
+from berth.sagas.reconciler import Reconciler
+from berth.scheduler.plugins import SchedulerOptions
+from berth.view import View
+
+_log = logging.getLogger(__name__)
+_AGAIN_S: Final = 10
+_AGAIN_LONGEST_S: Final = 300
+"""How long after a failure a move is tried again; each pause is twice the one before, up to the longest."""
+_TEXT_MAX: Final = 500
+
+ReadPorts = Callable[[Server], Awaitable[tuple[Need, ...] | str]]
+"""What the ports of a server need now; or why that is not known."""
+
+
+class Due(NamedTuple):
+    """What is next for a drain: its record as it is now, and the server that can be confirmed or moved."""
+
+    drain: Drain
+    confirmed: DrainMove | None = None
+    moved: DrainMove | None = None
+
+
+def is_due(view: View, drain: Drain, now_s: int) -> bool:
+    if not _is_wanted(view, drain):
+        return True
+    due = find_due(view, drain, now_s)
+    return due.drain is not drain or due.confirmed is not None or due.moved is not None
+
+
+def find_due(view: View, drain: Drain, now_s: int) -> Due:
+    now = _bring_up_to_date(view, drain, now_s)
+    if any(move.run is not None for move in now.moves):
+        return Due(now)
+    for move in now.moves:
+        if move.again_at_s <= now_s:
+            server = view.records.get(Server, move.server)
+            if server is None or server.place is None or server.run is not None:
+                continue
+            if server.migration is not None and server.migration == move.migration:
+                return Due(now, confirmed=move)
+            if find_obstacle(view, server) is None:
+                return Due(now, moved=move)
+    return Due(now)
+
+
+def propose_next(
+    view: View, now_s: int, context: Context, word: Word, id: str, ports: "PortNeeds | str | None"
+) -> Enact | None:
+    """The next change of a drain; None if there is nothing to do, or not yet. ``ports``: what was read for
+    the server whose turn it was."""
+    drain = view.records.get(Drain, id)
+    if drain is None:
+        return None
+    if not _is_wanted(view, drain):
+        return Enact((RecordChanged(drain, None),))
+    due = find_due(view, drain, now_s)
+    if due.confirmed is not None:
+        begun = confirm.propose(view, now_s, context, due.confirmed.server)
+        return _begin(drain, due.drain, due.confirmed, begun, now_s, word)
+    if due.moved is None:
+        return _replace(drain, due.drain)
+    server = view.records.get(Server, due.moved.server)
+    assert server is not None, "a server whose turn it is exists"
+    if isinstance(ports, str):
+        return _replace(drain, _put(due.drain, _note_failure(due.moved, ports, now_s)))
+    if server.ports and (ports is None or ports.server != server.id):
+        return _replace(drain, due.drain)
+    asking = context._replace(port_needs=() if ports is None or not server.ports else ports.needs)
+    begun = propose_leaving(view, now_s, asking, server, due.moved.dest)
+    if isinstance(begun, Rejection) and due.moved.dest is not None:
+        begun = propose_leaving(view, now_s, asking, server, None)
+    return _begin(drain, due.drain, due.moved, begun, now_s, word)
+
+
+class PortNeeds(NamedTuple):
+    server: str
+    needs: tuple[Need, ...]
+
+
+def _begin(
+    before: Drain, now: Drain, move: DrainMove, begun: Enact | Rejection, now_s: int, word: Word
+) -> Enact | None:
+    """The change that begins a run and notes it, or notes why it cannot begin."""
+    refused = begun if isinstance(begun, Rejection) else begun.refused
+    if refused is not None:
+        failed = _replace(before, _put(now, _note_failure(move, word(refused), now_s)))
+        if failed is None or isinstance(begun, Rejection):
+            return failed
+        # What others were found to have changed is recorded with it: the next attempt accepts it.
+        return Enact((*begun.changes, *failed.changes), begun.commands)
+    assert not isinstance(begun, Rejection), "it was not refused"
+    run = find_run(begun)
+    after = msgspec.structs.replace(move, run=run.id, migration=run.migration or move.migration)
+    return msgspec.structs.replace(begun, changes=(*begun.changes, RecordChanged(before, _put(now, after))))
+
+
+# -- what has become of the servers -------------------------------------------------------------
+
+
+def _is_wanted(view: View, drain: Drain) -> bool:
+    return view.hosts.get(ProviderId(drain.id), HEALTHY).disabled
+
+
+def _bring_up_to_date(view: View, drain: Drain, now_s: int) -> Drain:
+    """The drain with what has happened since it was written; the same one if nothing has."""
+    moves, moved = [], drain.moved
+    for move in drain.moves:
+        server = view.records.get(Server, move.server)
+        if server is None:
+            continue
+        if move.run is not None and server.run != move.run:
+            move = _end_run(view, drain, server, move, now_s)
+        is_here = server.place is not None and server.place.id == drain.id
+        if is_here or move.run is not None or _is_unconfirmed(server, move):
+            moves.append(move)
+        else:
+            moved += 1
+    known = {move.server for move in moves}
+    here = view.records.find(Server, "host", drain.id) if len(moves) < MOVES_MAX else []
+    moves += [DrainMove(server=server.id) for server in here if server.id not in known]
+    state = "draining" if moves else "done"
+    if tuple(moves) == drain.moves and (moved, state) == (drain.moved, drain.state):
+        return drain
+    return msgspec.structs.replace(
+        drain, moves=tuple(moves[:MOVES_MAX]), moved=moved, state=state, updated_at_s=now_s
+    )
+
+
+def _is_unconfirmed(server: Server, move: DrainMove) -> bool:
+    return move.migration is not None and server.migration == move.migration
+
+
+def _end_run(view: View, drain: Drain, server: Server, move: DrainMove, now_s: int) -> DrainMove:
+    """The move after its run has ended: over, as far as it goes, or failed."""
+    has_left = server.place is None or server.place.id != drain.id
+    action = view.records.get(Action, move.run or "")
+    has_failed = action is not None and action.message is not None
+    if has_left and not has_failed:
+        return msgspec.structs.replace(move, run=None, attempts=0, again_at_s=0, text=None)
+    why = action.message if action is not None and action.message else "it is still there"
+    return _note_failure(move, why, now_s)
+
+
+def _note_failure(move: DrainMove, why: str, now_s: int) -> DrainMove:
+    pause_s = min(_AGAIN_S << min(move.attempts, 10), _AGAIN_LONGEST_S)
+    return msgspec.structs.replace(
+        move, run=None, attempts=move.attempts + 1, again_at_s=now_s + pause_s, text=why[:_TEXT_MAX]
+    )
+
+
+def _put(drain: Drain, move: DrainMove) -> Drain:
+    moves = tuple(move if one.server == move.server else one for one in drain.moves)
+    return msgspec.structs.replace(drain, moves=moves)
+
+
+def _replace(before: Drain, after: Drain) -> Enact | None:
+    return None if before == after else Enact((RecordChanged(before, after),))
+
+
+# -- the loop -----------------------------------------------------------------------------------
+
+
+def reconcile_drains(
+    engine: Engine,
+    clock: Clock,
+    ids: Ids,
+    scheduler: SchedulerOptions,
+    settings: Settings,
+    word: Word,
+    read_ports: ReadPorts,
+) -> Reconciler[Drain]:
+    """What drives all drains of a region."""
+
+    async def advance(drain: Drain) -> bool:
+        context = Context(
+            ids.request_id(),
+            drain.project,
+            drain.user,
+            ids,
+            scheduler,
+            attempts_max=settings.build_attempts_max,
+            repeat=settings.conflict_repeat,
+        )
+        ports = await _read_ports(engine, clock, drain, read_ports)
+
+        def propose(view: View, now_s: int) -> Enact | None:
+            return propose_next(view, now_s, context, word, drain.id, ports)
+
+        origin = Origin(context.request_id, drain.user, drain.project, "reconciler")
+        outcome = await engine.submit(propose, origin, lambda view, changed: changed)
+        if isinstance(outcome, Rejection):
+            _log.error("drain of %s: refused, retrying later: %s", drain.name, outcome)
+        return bool(outcome) and not isinstance(outcome, Rejection)
+
+    return Reconciler(engine, clock, Drain, is_due, advance)
+
+
+async def _read_ports(
+    engine: Engine, clock: Clock, drain: Drain, read_ports: ReadPorts
+) -> PortNeeds | str | None:
+    """What the ports of the server whose turn it is need now."""
+    now_s = clock.now_ns() // 1_000_000_000
+
+    def find_next(view: View) -> Server | None:
+        known = view.records.get(Drain, drain.id)
+        move = None if known is None else find_due(view, known, now_s).moved
+        return None if move is None else view.records.get(Server, move.server)
+
+    server = await engine.read_recent(find_next)
+    if server is None or not server.ports:
+        return None
+    needs = await read_ports(server)
+    return needs if isinstance(needs, str) else PortNeeds(server.id, needs)

@@ -1,0 +1,210 @@
+"""Drains: every server leaves its host, one after the other, whatever its state; what cannot leave is told
+with the reason, and what fails or is interrupted is tried again."""
+
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final
+
+import msgspec
+
+from berth.agent.drivers.behaviour import Rule, SimBehaviour
+from berth.ledger import replace_record
+from berth.model.commands import Enact
+from berth.model.drains import Drain
+from berth.model.servers import Server
+from berth.sim.cloud import SimCloud
+from tests.lifecycle.chaos import check_at_rest
+from tests.lifecycle.stories import done, kept_apart, new_server
+
+QUICK: Final = SimBehaviour(build_seconds=0, live_migrate_seconds=2, other_seconds=0)
+
+
+def running(**options: Any) -> AbstractAsyncContextManager[SimCloud]:
+    return SimCloud(**{"seed": 5, "cells": 1, "hosts": 3, "behaviour": QUICK, **options}).running()
+
+
+async def _created(cloud: SimCloud, host: str, **fields: object) -> Server:
+    """A server on a host: the others are disabled meanwhile."""
+    others = [name for name in cloud.hosts if name != host]
+    for name in others:
+        await _ask(cloud, "PATCH", f"/berth/v1/hosts/{name}", {"host": {"disabled": True}})
+    server = await done(cloud, "create", new_server(cloud, **fields))
+    for name in others:
+        await _ask(cloud, "PATCH", f"/berth/v1/hosts/{name}", {"host": {"disabled": False}})
+    assert server is not None
+    assert server.place is not None
+    assert server.place.name == host
+    return server
+
+
+async def _ask(cloud: SimCloud, method: str, path: str, body: object = None, status: int = 200) -> Any:
+    answer = await cloud.client().ask(method, path, body)
+    assert answer.status == status, (method, path, answer)
+    return answer.body
+
+
+async def _drained(cloud: SimCloud, host: str) -> dict[str, Any]:
+    """What is said of the drain when nothing is left to do."""
+    await cloud.until(lambda view: any(drain.state == "done" for drain in view.records.all(Drain)))
+    await cloud.all_at_rest()
+    shown: dict[str, Any] = (await _ask(cloud, "GET", f"/berth/v1/hosts/{host}/drain"))["drain"]
+    return shown
+
+
+async def test_servers_of_every_state_leave_in_one_plan() -> None:
+    async with running() as cloud:
+        host = next(iter(cloud.hosts))
+        path = f"/berth/v1/hosts/{host}/drain"
+        live = await _created(cloud, host)
+        stopped = await _created(cloud, host)
+        shelved = await _created(cloud, host)
+        await done(cloud, "stop", stopped)
+        await done(cloud, "shelve", shelved)
+        plan = (await _ask(cloud, "POST", path, {"drain": {"dry_run": True}}))["drain"]
+        assert plan["state"] == "planned"
+        assert {move["server"]: move["how"] for move in plan["moves"]} == {
+            live.id: "live",
+            stopped.id: "cold",
+            shelved.id: "offload",
+        }
+        places = {move["destination"] for move in plan["moves"] if move["how"] != "offload"}
+        assert places <= set(cloud.hosts) - {host}
+        assert not (await _ask(cloud, "GET", f"/berth/v1/hosts/{host}"))["host"]["disabled"]
+        await _ask(cloud, "GET", path, status=404)
+
+        begun = (await _ask(cloud, "POST", path, {"drain": {"reason": "new fans"}}, 202))["drain"]
+        assert begun["state"] == "draining"
+        shown = await _drained(cloud, host)
+        assert (shown["state"], shown["moved"], shown["moves"], shown["stays"]) == ("done", 3, [], [])
+        status = (await _ask(cloud, "GET", f"/berth/v1/hosts/{host}"))["host"]
+        assert (status["disabled"], status["reason"], status["servers"]) == (True, "new fans", 0)
+        states = [(await cloud.server(one.id)).state for one in (live, stopped, shelved)]  # type: ignore[union-attr]
+        assert states == ["active", "stopped", "shelved_offloaded"]
+        # Whoever enables the host wants it back: the drain is over.
+        await _ask(cloud, "PATCH", f"/berth/v1/hosts/{host}", {"host": {"disabled": False}})
+        await cloud.until(lambda view: not any(view.records.all(Drain)))
+        await check_at_rest(cloud)
+
+
+async def test_one_server_moves_at_a_time() -> None:
+    async with running() as cloud:
+        host = next(iter(cloud.hosts))
+        for _ in range(3):
+            await _created(cloud, host)
+        most = 0
+
+        def look(view: Any) -> bool:
+            nonlocal most
+            busy = [server for server in view.records.all(Server) if server.run is not None]
+            most = max(most, len(busy))
+            return not view.records.count_found(Server, "host", cloud.hosts[host].host.id) and not busy
+
+        await _ask(cloud, "POST", f"/berth/v1/hosts/{host}/drain", {}, 202)
+        await cloud.until(look)
+        assert most == 1
+
+
+async def test_a_locked_server_stays_until_it_is_unlocked_and_the_others_go_on() -> None:
+    async with running() as cloud:
+        host = next(iter(cloud.hosts))
+        locked = await _created(cloud, host)
+        other = await _created(cloud, host)
+
+        async def set_lock(is_locked: bool) -> None:
+            def propose(view: Any, now_s: int) -> Enact:
+                server = view.records.get(Server, locked.id)
+                after = msgspec.structs.replace(server, is_locked=is_locked, locked_reason="month end")
+                return Enact((replace_record(view, after),))
+
+            assert await cloud.begin(propose) is None
+
+        await set_lock(True)
+        await _ask(cloud, "POST", f"/berth/v1/hosts/{host}/drain", {}, 202)
+        here = cloud.hosts[host].host.id
+        await cloud.until(lambda view: view.records.count_found(Server, "host", here) == 1)
+        (move,) = (await _ask(cloud, "GET", f"/berth/v1/hosts/{host}/drain"))["drain"]["moves"]
+        assert (move["server"], move["state"]) == (locked.id, "blocked")
+        assert "month end" in move["text"]
+        assert "unlock" in move["text"]
+        assert other.id != move["server"]
+        await set_lock(False)
+        assert (await _drained(cloud, host))["moved"] == 2
+
+
+async def test_what_does_not_fit_is_said_and_moves_when_it_does() -> None:
+    async with running(hosts=2) as cloud:
+        host, refuge = cloud.hosts
+        group = await kept_apart(cloud, "apart")
+        member = await _created(cloud, host, group=group)
+        other = await _created(cloud, refuge, group=group)
+        plan = await _ask(cloud, "POST", f"/berth/v1/hosts/{host}/drain", {"drain": {"dry_run": True}})
+        (move,) = plan["drain"]["moves"]
+        assert (move["server"], move["state"], move["destination"]) == (member.id, "blocked", None)
+        assert "apart" in move["text"], move
+        await _ask(cloud, "POST", f"/berth/v1/hosts/{host}/drain", {}, 202)
+        await cloud.until(lambda view: any(one.moves[0].attempts for one in view.records.all(Drain)))
+        assert await done(cloud, "delete", other) is None
+        assert (await _drained(cloud, host))["moved"] == 1
+
+
+async def test_a_move_that_fails_is_tried_again() -> None:
+    behaviour = SimBehaviour(
+        build_seconds=0,
+        live_migrate_seconds=1,
+        other_seconds=0,
+        rules=(Rule(outcome="fail", verb="live_migrate", times=1),),
+    )
+    async with running(behaviour=behaviour) as cloud:
+        host = next(iter(cloud.hosts))
+        await _created(cloud, host)
+        await _ask(cloud, "POST", f"/berth/v1/hosts/{host}/drain", {}, 202)
+        await cloud.until(lambda view: any(one.moves[0].attempts for one in view.records.all(Drain)))
+        (move,) = (await _ask(cloud, "GET", f"/berth/v1/hosts/{host}/drain"))["drain"]["moves"]
+        assert (move["state"], move["attempts"]) == ("waiting", 1), move
+        assert move["again_at"]
+        assert move["text"]
+        assert (await _drained(cloud, host))["moved"] == 1
+
+
+async def test_a_drain_can_be_stopped_and_survives_the_region() -> None:
+    async with running() as cloud:
+        host = next(iter(cloud.hosts))
+        for _ in range(3):
+            await _created(cloud, host)
+        path = f"/berth/v1/hosts/{host}/drain"
+        await _ask(cloud, "POST", path, {}, 202)
+        here = cloud.hosts[host].host.id
+        await cloud.until(lambda view: view.records.count_found(Server, "host", here) == 2)
+        await _ask(cloud, "DELETE", path, status=204)
+        await cloud.all_at_rest()
+        left = await cloud.read(lambda view: view.records.count_found(Server, "host", here))
+        assert 1 <= left <= 2
+        assert (await _ask(cloud, "GET", f"/berth/v1/hosts/{host}"))["host"]["disabled"]
+        await _ask(cloud, "DELETE", path, status=404)
+
+        await _ask(cloud, "POST", path, {}, 202)
+        for worker in cloud.workers:
+            worker.kill()
+            worker.revive()
+        shown = await _drained(cloud, host)
+        assert (shown["state"], shown["moved"]) == ("done", left)
+        await check_at_rest(cloud)
+
+
+async def test_others_who_hold_something_there_are_named() -> None:
+    async with running() as cloud:
+        host = next(iter(cloud.hosts))
+        foreign = "99999999-0000-4000-8000-000000000001"
+        claim = {
+            "allocations": {cloud.hosts[host].host.id: {"resources": {"VCPU": 1}}},
+            "project_id": "project",
+            "user_id": "user",
+            "consumer_generation": None,
+            "consumer_type": "INSTANCE",
+        }
+        headers = {"x-auth-token": "admin", "openstack-api-version": "placement 1.39"}
+        answer = await cloud.client(headers).ask("PUT", f"/allocations/{foreign}", claim)
+        assert answer.status == 204, answer
+        await _ask(cloud, "POST", f"/berth/v1/hosts/{host}/drain", {}, 202)
+        shown = (await _ask(cloud, "GET", "/berth/v1/drains"))["drains"][0]
+        assert [one["consumer"] for one in shown["stays"]] == [foreign]
+        assert "no server of this region" in shown["stays"][0]["text"]
