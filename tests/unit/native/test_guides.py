@@ -52,8 +52,9 @@ async def test_a_host_with_cells_does_what_the_guide_to_devices_says(world: Appl
             assert "host-11 comes closest: 8 of 10 PCPU." in answer.json["errors"][0]["detail"]
 
 
-async def test_the_guide_to_the_native_api_can_be_followed(tmp_path: Path) -> None:
-    guide = Guide("native-api.md")
+@pytest.mark.parametrize("name", ["native-api.md", "drain-a-host.md"])
+async def test_a_guide_to_a_region_can_be_followed(tmp_path: Path, name: str) -> None:
+    guide = Guide(name)
     assert len(guide.requests) >= 4
     async with RegionWorld(tmp_path).running() as region:
         await region.fleet(HOSTS)
