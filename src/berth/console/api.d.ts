@@ -70,12 +70,12 @@ declare namespace Api {
   }
 
   interface Ask {
-    flavor?: AskedFlavor | null;
+    flavor?: string | AskedFlavor | null;
     forbidden?: Array<string>;
     group?: string | null;
     group_policy?: "isolate" | "none";
     hints?: Where;
-    image?: AskedImage | null;
+    image?: string | AskedImage | null;
     in_tree?: string | null;
     member_of?: Array<Array<string>>;
     metadata?: Record<string, string>;
@@ -351,15 +351,6 @@ declare namespace Api {
     migration_allocations: Record<string, Record<string, number>>;
   }
 
-  interface ConstraintStep {
-    asked: string;
-    constraint: string;
-    left: number;
-    nearest?: string;
-    pools?: Array<PoolShortage>;
-    removed: number;
-  }
-
   interface ConsumerChange {
     after: ConsumerState | null;
     before: ConsumerState | null;
@@ -459,13 +450,13 @@ declare namespace Api {
 
   interface Explain {
     count?: number;
-    flavor?: AskedFlavor | null;
+    flavor?: string | AskedFlavor | null;
     forbidden?: Array<string>;
     group?: string | null;
     group_policy?: "isolate" | "none";
     hints?: Where;
     hosts?: Array<string>;
-    image?: AskedImage | null;
+    image?: string | AskedImage | null;
     in_tree?: string | null;
     member_of?: Array<Array<string>>;
     metadata?: Record<string, string>;
@@ -474,7 +465,18 @@ declare namespace Api {
     required?: Array<string>;
     resources?: Record<string, number>;
     same_subtree?: Array<Array<string>>;
+    server?: string | null;
     zone?: string | null;
+  }
+
+  interface ExplainedStep {
+    asked: string;
+    constraint: string;
+    hosts: Array<string>;
+    left: number;
+    nearest: string;
+    pools: Array<PoolShortage>;
+    removed: number;
   }
 
   interface ExplanationDetail {
@@ -485,7 +487,7 @@ declare namespace Api {
     index: number;
     needed: number;
     refused: string | null;
-    steps: Array<ConstraintStep>;
+    steps: Array<ExplainedStep>;
     text: string;
   }
 
@@ -874,12 +876,12 @@ declare namespace Api {
     consumers?: Array<string>;
     dry_run?: boolean;
     explain?: boolean;
-    flavor?: AskedFlavor | null;
+    flavor?: string | AskedFlavor | null;
     forbidden?: Array<string>;
     group?: string | null;
     group_policy?: "isolate" | "none";
     hints?: Where;
-    image?: AskedImage | null;
+    image?: string | AskedImage | null;
     in_tree?: string | null;
     max_count?: number;
     member_of?: Array<Array<string>>;
