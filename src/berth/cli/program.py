@@ -44,6 +44,7 @@ _COMMANDS: Final = (
     ("who", "who", _LOOK, "show who holds a host or a provider, or what a consumer holds"),
     ("why", "why", _LOOK, "explain why a request fits nowhere, or where it would go"),
     ("fit", "why", _LOOK, "count how many more of something fit, and where"),
+    ("log", "log", _LOOK, "show who changed what, when, and by which request"),
     ("cells", "cells", _LOOK, "list cells: whether they can be reached, and what waits for them"),
     ("pools", "pools", _LOOK, "list what hosts share, and how much of it is used"),
     ("doctor", "doctor", _LOOK, "compare servers with their allocations, list what is wrong, repair it"),

@@ -83,6 +83,15 @@ class Answer(NamedTuple):
         return str(error.get("detail") or error.get("title") or f"status {self.status}").strip()
 
 
+class StreamedEvent(NamedTuple):
+    """``id``: whoever has it has everything up to here; ``data`` is parsed, and None if there is only an
+    id."""
+
+    name: str
+    id: str | None
+    data: Any
+
+
 class Client:
     """Talks to one server.
 
@@ -206,9 +215,9 @@ class Client:
                 yield entry
             path = page["next"]
 
-    async def follow(self, path: str) -> AsyncIterator[Any]:
-        """What comes on a stream of server-sent events: the data of each event, parsed. It ends when the
-        server ends it; ClientError if the server refuses it, or says why it ends."""
+    async def follow(self, path: str) -> AsyncIterator[StreamedEvent]:
+        """What comes on a stream of server-sent events. It ends when the server ends it; ClientError if the
+        server refuses it, or says why it ends."""
         if self._token is not None and self._last_token is None:
             await self._renew_token(None)
         request = self._make_request("GET", path, None)
@@ -223,10 +232,10 @@ class Client:
                     content = b"".join([piece async for piece in _read_pieces(response)])
                     answer = Answer(response.status_code, response.headers, _parse(response.headers, content))
                     raise self._refuse("GET", path, answer)
-                async for event, data in _read_events(_read_pieces(response)):
-                    if event == "error":
-                        raise ClientError(f"GET {path}: {self.endpoint} ended the stream: {data}")
-                    yield data
+                async for event in _read_events(_read_pieces(response)):
+                    if event.name == "error":
+                        raise ClientError(f"GET {path}: {self.endpoint} ended the stream: {event.data}")
+                    yield event
             finally:
                 await response.aclose()
         except TimeoutError:
@@ -339,23 +348,25 @@ def _read_retry_after(answer: Answer) -> float:
     return float(text) if text.isascii() and text.isdigit() else 0.0
 
 
-async def _read_events(pieces: AsyncIterator[bytes]) -> AsyncIterator[tuple[str, Any]]:
-    """The kind and the data of each event of a stream; comments are left out."""
-    event, data, rest = "message", list[bytes](), b""
+async def _read_events(pieces: AsyncIterator[bytes]) -> AsyncIterator[StreamedEvent]:
+    """The events of a stream; comments are left out."""
+    name, id, data, rest = "message", None, list[bytes](), b""
     async for piece in pieces:
         *lines, rest = (rest + piece).split(b"\n")
         if len(rest) > _EVENT_BYTES_MAX or sum(map(len, data)) > _EVENT_BYTES_MAX:
             raise httpx.TransportError(f"an event has more than {_EVENT_BYTES_MAX} bytes")
         for line in lines:
-            name, _, value = line.rstrip(b"\r").partition(b":")
+            field, _, value = line.rstrip(b"\r").partition(b":")
             value = value.removeprefix(b" ")
-            if name == b"event":
-                event = value.decode()
-            elif name == b"data":
+            if field == b"event":
+                name = value.decode()
+            elif field == b"id":
+                id = value.decode()
+            elif field == b"data":
                 data.append(value)
-            elif not line.strip() and data:
-                yield event, msgspec.json.decode(b"\n".join(data))
-                event, data = "message", []
+            elif not line.strip() and (data or id is not None):
+                yield StreamedEvent(name, id, msgspec.json.decode(b"\n".join(data)) if data else None)
+                name, id, data = "message", None, []
 
 
 def _reason(error: Exception) -> str:

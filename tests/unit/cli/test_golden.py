@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from berth.cli import cells, host, hosts, op, ops, pools, servers, status, top, who, why
+from berth.cli import cells, host, hosts, log, op, ops, pools, servers, status, top, who, why
 from berth.cli.output import Screen
 from berth.cli.program import make_parser
 from berth.cli.question import Question
@@ -47,6 +47,9 @@ QUESTIONS: dict[str, tuple[Question, str, int]] = {
     "why-fits": (why.EXPLANATION, "why --resource VCPU=1", 0),
     "fit": (why.CAPACITY, "fit --flavor small", 0),
     "fit-none": (why.CAPACITY, "fit --resource VCPU=1000", 1),
+    "log": (log.QUESTION, "log --limit 5", 0),
+    "log-host": (log.QUESTION, "log host-3 --kind host", 0),
+    "log-none": (log.QUESTION, "log nowhere", 0),
     "pools": (pools.QUESTION, "pools", 0),
 }
 

@@ -12,6 +12,7 @@ import pytest
 
 from berth.cli import main
 from berth.client import Client, ClientError, Unreachable
+from berth.client.client import StreamedEvent
 
 JSON = b"content-type: application/json\r\n"
 
@@ -164,6 +165,39 @@ async def test_an_answer_that_is_not_a_regions_is_named() -> None:
         with pytest.raises(ClientError, match=r"the answer is not JSON; is .* a Berth region\?"):
             await client.fetch("GET", "/berth/v1/clusters")
         await client.close()
+
+
+# -- streams ------------------------------------------------------------------------------------
+
+STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+
+
+async def follow(*answers: bytes) -> list[StreamedEvent]:
+    async with serving(answering(*answers)) as url:
+        client = Client(url)
+        try:
+            return [event async for event in client.follow("/events")]
+        finally:
+            await client.close()
+
+
+async def test_a_stream_is_read_until_it_ends() -> None:
+    sent = b': hello\n\nevent: change\ndata: {"a":\ndata: 1}\n\n'
+    sent += b"event: change\r\ndata: 2\r\nid: 7\r\n\r\nid: 9\n\n"
+    assert await follow(STREAM + sent + b"data: cut") == [
+        StreamedEvent("change", None, {"a": 1}),
+        StreamedEvent("change", "7", 2),
+        StreamedEvent("message", "9", None),
+    ]
+
+
+async def test_a_stream_that_is_refused_or_ended_says_why() -> None:
+    body = b'{"errors":[{"detail":"too many"}]}'
+    head = b"HTTP/1.1 503 No\r\n" + JSON + b"content-length: %d\r\n\r\n" % len(body)
+    with pytest.raises(ClientError, match=r"GET /events: http.* answered 503: too many"):
+        await follow(head + body)
+    with pytest.raises(ClientError, match="ended the stream: stopping"):
+        await follow(STREAM + b'event: error\ndata: "stopping"\n\n')
 
 
 # -- TLS ----------------------------------------------------------------------------------------
