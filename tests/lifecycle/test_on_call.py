@@ -119,6 +119,9 @@ async def test_a_group_is_full() -> None:
         exit_status, text = await berth(cloud, why.EXPLANATION, "why --flavor small --group apart")
         assert exit_status == 1
         assert "the anti-affinity of the group apart" in text
+        exit_status, text = await berth(cloud, why.EXPLANATION, "why db-3")
+        assert exit_status == 1
+        assert "the anti-affinity of the group apart" in text
         _, text = await berth(cloud, log.QUESTION, f"log --request {request_id}")
         assert "db-3" in text
 

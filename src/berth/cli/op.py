@@ -21,7 +21,7 @@ from berth.cli.servers import fetch_servers
 from berth.client import Client
 
 _SERVERS: Final = "/compute/v2.1/servers"
-_UUID: Final = re.compile("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+UUID: Final = re.compile("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _LIMIT_MAX: Final = 1_000
 _MISSING: Final = 404
 
@@ -58,7 +58,7 @@ async def _fetch(client: Client, arguments: argparse.Namespace) -> dict[str, Any
 
 async def find_server(client: Client, named: str) -> dict[str, Any]:
     """A server by its id, or else by its name."""
-    if _UUID.fullmatch(named):
+    if UUID.fullmatch(named):
         answer = await client.ask("GET", f"{_SERVERS}/{quote(named, safe='')}")
         if answer.status != _MISSING:
             found: dict[str, Any] = (await client.fetch("GET", f"{_SERVERS}/{named}"))["server"]

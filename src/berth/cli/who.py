@@ -8,7 +8,6 @@ A consumer has itself as its only holder.
 """
 
 import argparse
-import re
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
@@ -17,11 +16,11 @@ from rich.console import RenderableType
 from berth.cli.command import CommandError, describe
 from berth.cli.figures import format_amounts
 from berth.cli.host import make_holders
+from berth.cli.op import UUID
 from berth.cli.output import TableView, stack
 from berth.cli.question import Question, add_question
 from berth.client import Client, ClientError
 
-_UUID: Final = re.compile("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _NOT_A_HOST: Final = (400, 404, 409)
 
 
@@ -42,7 +41,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 async def _fetch(client: Client, arguments: argparse.Namespace) -> dict[str, Any]:
     named = arguments.object
     found = await _find_on_host(client, named) or await _find_on_provider(client, named)
-    if found is None and _UUID.fullmatch(named):
+    if found is None and UUID.fullmatch(named):
         found = await _find_consumer(client, named.lower())
     if found is None:
         raise CommandError(f"{client.endpoint} knows no host, provider or consumer {named}")
@@ -64,7 +63,7 @@ async def _find_on_host(client: Client, named: str) -> dict[str, Any] | None:
 
 
 async def _find_on_provider(client: Client, named: str) -> dict[str, Any] | None:
-    key = "uuid" if _UUID.fullmatch(named) else "name"
+    key = "uuid" if UUID.fullmatch(named) else "name"
     known = await client.fetch("GET", f"/resource_providers?{urlencode({key: named})}")
     if not known["resource_providers"]:
         return None

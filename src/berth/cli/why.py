@@ -7,6 +7,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from berth.cli.command import CommandError, describe, whole
+from berth.cli.op import UUID, find_server
 from berth.cli.output import Cell, TableColumn, TableView, clean, count, stack
 from berth.cli.question import Question, add_question
 from berth.client import Client
@@ -25,9 +26,13 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     else:
         describe(
             command,
+            "berth why db-3          what a server would need now, and why there is no room\n"
             "berth why --flavor m1.large --group db --zone z1 --count 3\n"
             "berth why --resource VCPU=64 --host host-0001\n"
             "The status is 0 if the request fits, and 1 if it does not.",
+        )
+        command.add_argument(
+            "server", metavar="SERVER", nargs="?", help="id or name of a server, in place of a flavor"
         )
         command.add_argument(
             "--count",
@@ -44,6 +49,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
             help="a host to explain; may be repeated",
         )
     command.add_argument("--flavor", metavar="FLAVOR", help="name or id of a flavor")
+    command.add_argument("--image", metavar="IMAGE", help="name or id of an image, beside a flavor")
     command.add_argument(
         "--resource",
         metavar="CLASS=N",
@@ -78,36 +84,21 @@ async def _make_ask(client: Client, arguments: argparse.Namespace) -> dict[str, 
     if arguments.flavor is None and not arguments.resource:
         raise CommandError("what is to be placed is missing: give --flavor FLAVOR or --resource CLASS=N")
     ask: dict[str, Any] = {}
-    if arguments.flavor is not None:
-        ask["flavor"] = await _find_flavor(client, arguments.flavor)
+    for name in ("flavor", "image", "zone"):
+        if getattr(arguments, name) is not None:
+            ask[name] = getattr(arguments, name)
     if arguments.resource:
         ask["resources"] = dict(arguments.resource)
     if arguments.trait:
         ask["required"] = arguments.trait
     if arguments.group is not None:
         ask["group"] = await _find_group(client, arguments.group)
-    if arguments.zone is not None:
-        ask["zone"] = arguments.zone
     return ask
 
 
-async def _find_flavor(client: Client, named: str) -> dict[str, Any]:
-    flavors = (await client.fetch("GET", "/compute/v2.1/flavors/detail?is_public=None&limit=1000"))["flavors"]
-    for flavor in flavors:
-        if named in (flavor["id"], flavor["name"]):
-            return {
-                "vcpus": flavor["vcpus"],
-                "ram": flavor["ram"],
-                "disk": flavor["disk"],
-                "ephemeral": flavor["OS-FLV-EXT-DATA:ephemeral"],
-                "swap": flavor["swap"] or 0,
-                "extra_specs": flavor["extra_specs"],
-            }
-    there = ", ".join(sorted(flavor["name"] for flavor in flavors)[:20]) or "none"
-    raise CommandError(f"{client.endpoint} has no flavor {named}; there are: {there}")
-
-
 async def _find_group(client: Client, named: str) -> str:
+    if UUID.fullmatch(named):
+        return named
     groups = client.walk("/berth/v1/groups?limit=1000", "groups")
     found = [group["uuid"] async for group in groups if named in (group["name"], group["uuid"])]
     if len(found) > 1:
@@ -121,9 +112,22 @@ async def _find_group(client: Client, named: str) -> str:
 
 
 async def _fetch_explanation(client: Client, arguments: argparse.Namespace) -> dict[str, Any]:
-    asked = {**await _make_ask(client, arguments), "count": arguments.count, "hosts": arguments.host}
+    if arguments.server is None:
+        asked = {**await _make_ask(client, arguments), "count": arguments.count}
+    else:
+        _refuse_beside_server(arguments)
+        asked = {"server": (await find_server(client, arguments.server))["id"]}
+    asked["hosts"] = arguments.host
     explained: dict[str, Any] = await client.fetch("POST", "/berth/v1/explain", asked, is_read=True)
     return explained
+
+
+def _refuse_beside_server(arguments: argparse.Namespace) -> None:
+    for name in ("flavor", "image", "resource", "trait", "group", "zone"):
+        if getattr(arguments, name):
+            raise CommandError(f"a server says what it needs: leave out --{name}")
+    if arguments.count != 1:
+        raise CommandError("a server is one: leave out --count")
 
 
 def _render_explanation(data: dict[str, Any], arguments: argparse.Namespace) -> RenderableType:
@@ -149,14 +153,23 @@ def _make_funnel(explanation: dict[str, Any]) -> TableView:
         "constraint",
         TableColumn("removed", is_number=True),
         TableColumn("left", is_number=True),
-        TableColumn("nearest", shrinks=True),
+        TableColumn("removed hosts", shrinks=True),
     )
     rows: list[tuple[Cell, ...]] = [("all hosts", "", f"{explanation['hosts_total']:,}", "")]
     for step in explanation["steps"]:
         style = "red" if step["removed"] and not step["left"] else ""
         removed = Text(f"{step['removed']:,}" if step["removed"] else "-", style=style)
-        rows.append((Text(clean(step["asked"]), style=style), removed, f"{step['left']:,}", step["nearest"]))
+        asked = Text(clean(step["asked"]), style=style)
+        rows.append((asked, removed, f"{step['left']:,}", _name_removed(step)))
     return TableView(columns, rows)
+
+
+def _name_removed(step: dict[str, Any]) -> str:
+    """The first of the hosts that a constraint removed, and which came nearest."""
+    hosts = step.get("hosts") or []
+    more = step["removed"] - len(hosts)
+    names = ", ".join([*hosts, f"{more:,} more"] if hosts and more > 0 else hosts)
+    return f"{names}; {step['nearest']}" if names and step["nearest"] else names or step["nearest"]
 
 
 def _explain_host(host: dict[str, Any]) -> Text:

@@ -44,6 +44,7 @@ QUESTIONS: dict[str, tuple[Question, str, int]] = {
     "who-provider": (who.QUESTION, f"who {uuid_of(9)}", 0),
     "who-consumer": (who.QUESTION, f"who {uuid_of(800)}", 0),
     "why": (why.EXPLANATION, "why --flavor large --group g --count 3 --host host-2", 1),
+    "why-server": (why.EXPLANATION, "why db --host host-4", 0),
     "why-fits": (why.EXPLANATION, "why --resource VCPU=1", 0),
     "fit": (why.CAPACITY, "fit --flavor small", 0),
     "fit-none": (why.CAPACITY, "fit --resource VCPU=1000", 1),
