@@ -270,7 +270,8 @@ def _json_line(time: str, request: SeenRequest, response: SeenResponse, millisec
 def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
     """Send this process's log records to the stream, in the format and from the level that is set.
 
-    A record may carry a request's id: ``log.info("...", extra={"request_id": id})``.
+    A record may carry a request's id: ``log.info("...", extra={"request_id": id})``. The id that the caller
+    has given the request may follow behind a space.
     """
     stream = stream or sys.stderr
     formatter = _JsonFormatter() if _is_json(settings.log_format, stream) else _TextFormatter()
@@ -355,7 +356,9 @@ class _JsonFormatter(logging.Formatter):
         }
         request_id = getattr(record, "request_id", None)
         if request_id is not None:
-            line["request_id"] = request_id
+            line["request_id"], _, global_id = request_id.partition(" ")
+            if global_id:
+                line["global_request_id"] = global_id
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return msgspec.json.encode(line).decode()

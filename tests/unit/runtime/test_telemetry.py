@@ -76,6 +76,18 @@ async def test_an_access_line_is_written_as_json() -> None:
     }
 
 
+async def test_the_id_that_the_caller_sent_is_in_the_line() -> None:
+    sent = "req-01234567-89ab-cdef-0123-456789abcdef"
+    for given, about, more in ((sent, f"[req-1 {sent}]", sent), ("req-x\nforged", "[req-1]", None)):
+        request = Request("GET", "/x", headers={"x-openstack-request-id": given}, request_id="req-1")
+        text, lines = io.StringIO(), io.StringIO()
+        for settings, stream in ((TEXT, text), (JSON, lines)):
+            await count(Telemetry(settings, FakeClock(), stream), (request, Response(200), "/x", 0.1))
+        assert about in text.getvalue()
+        line = json.loads(lines.getvalue())
+        assert (line["request_id"], line.get("global_request_id")) == ("req-1", more)
+
+
 async def test_a_path_cannot_forge_a_line() -> None:
     stream = io.StringIO()
     await count(Telemetry(TEXT, FakeClock(), stream), (*exchange("/x\n2026 INFO forged"), "unknown", 0))
@@ -131,6 +143,7 @@ def test_records_carry_the_request_and_the_exception() -> None:
     line = json.loads(stream.getvalue())
     assert (line["level"], line["logger"], line["message"]) == ("ERROR", "berth.test", "it failed")
     assert line["request_id"] == "req-9"
+    assert "global_request_id" not in line
     assert "ValueError: wrong" in line["exception"]
 
 
