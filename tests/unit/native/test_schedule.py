@@ -361,3 +361,15 @@ async def test_aggregates_beside_parts_are_those_of_the_host(world: ApplicationW
     parts = {"_A": {"resources": {"VCPU": 1}}}
     answer = await placed(world, parts=parts, member_of=[[uuid_of(800)]], dry_run=True)
     assert answer["placements"][0]["host_name"] == "host-2"
+
+
+@pytest.mark.parametrize(
+    "beside", [{"required": ["HW_CPU_X86_AVX2"]}, {"forbidden": ["HW_CPU_X86_AVX2"]}, {"in_tree": uuid_of(1)}]
+)
+async def test_what_is_asked_of_resources_is_refused_without_them(
+    world: ApplicationWorld, beside: dict[str, object]
+) -> None:
+    await fleet(world)
+    refused = await ask(world, parts={"_A": {"resources": {"VCPU": 1}}}, **beside)
+    assert refused.status == 400
+    assert next(iter(beside)) in refused.error["detail"]
