@@ -42,6 +42,16 @@ def test_a_claim_shows_in_the_squares_without_a_reload(console: Console) -> None
     expect(row).to_contain_text(re.compile(rf"\b{used - 1} of \d+"))
 
 
+def test_squares_are_drawn_for_the_dark_whenever_it_comes(console: Console) -> None:
+    console.enter("servers")
+    console.page.emulate_media(color_scheme="dark")
+    console.page.evaluate("location.hash = '#/fleet?group=none'")
+    canvas = console.page.locator("host-squares canvas")
+    expect(canvas).to_be_visible()
+    pixel = "canvas => Array.from(canvas.getContext('2d').getImageData(8, 8, 1, 1).data)"
+    assert max(canvas.evaluate(pixel)[:3]) < 0x60
+
+
 def test_keys_choose_a_host_and_open_it(console: Console) -> None:
     console.enter("fleet?group=none")
     squares = console.page.get_by_role("group", name=f"All hosts: {HOSTS} hosts")

@@ -19,7 +19,8 @@ def test_the_overview_opens_first_and_has_the_figures_of_the_api(console: Consol
     capacity = page.get_by_role("region", name="Capacity")
     expect(capacity).to_contain_text(f"{use['used']:,} of {use['capacity']:,}")
     for cell, by_class in overview["capacity"]["by_cell"].items():
-        expect(capacity.get_by_role("row", name=cell)).to_contain_text(f"{by_class['VCPU']['capacity']:,}")
+        figures = f"VCPU: {by_class['VCPU']['used']:,} of {by_class['VCPU']['capacity']:,}"
+        expect(capacity.get_by_role("row", name=cell).get_by_role("img", name=figures)).to_be_visible()
     numbers = page.get_by_role("region", name="Hosts and servers")
     expect(numbers.get_by_role("row", name="hosts up")).to_contain_text(str(overview["hosts"]["up"]))
     room = page.get_by_role("region", name="Room for more")

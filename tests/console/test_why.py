@@ -4,6 +4,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.console.conftest import Console
+from tests.console.test_servers import create_server, show_server
 
 pytestmark = pytest.mark.clients
 
@@ -35,6 +36,39 @@ def test_what_does_not_fit_is_explained_and_the_change_can_be_applied(console: C
     page.get_by_role("button", name="Change the question so").click()
     expect(page.get_by_role("heading", name="It fits")).to_be_visible()
     assert "vcpus=32" in page.url
+
+
+def test_hosts_that_a_constraint_removed_are_named(console: Console) -> None:
+    console.ask("PATCH", "/berth/v1/hosts/host-0001", {"host": {"disabled": True, "reason": "test"}})
+    console.enter("why?flavor=m1.small")
+    row = console.page.get_by_role("row", name="enabled")
+    row.get_by_text("which hosts").click()
+    expect(row.get_by_role("link")).to_have_text(["host-0001"])
+    console.ask("PATCH", "/berth/v1/hosts/host-0001", {"host": {"disabled": False}})
+
+
+def test_a_server_in_error_says_why_and_whether_it_would_fit_now(console: Console) -> None:
+    flavor = {"name": "too-big", "vcpus": 999, "ram": 64, "disk": 1, "id": "too-big"}
+    console.ask("POST", "/compute/v2.1/flavors", {"flavor": flavor})
+    server = create_server(console, "nowhere", flavorRef="too-big")
+    fault = show_server(console, server)["fault"]
+    assert isinstance(fault, dict)
+    console.enter(f"server/{server}")
+    page = console.page
+    expect(page.get_by_role("region", name="Why it is in error")).to_contain_text(fault["message"])
+    page.get_by_role("link", name="Would it fit now?").click()
+    expect(page.get_by_role("heading", name="It does not fit")).to_be_visible()
+    expect(page.get_by_role("row", name="resources:VCPU")).to_contain_text("999 VCPU free")
+    console.ask("DELETE", f"/compute/v2.1/servers/{server}")
+    console.ask("DELETE", "/compute/v2.1/flavors/too-big")
+
+
+def test_a_member_asks_and_learns_no_host(console: Console) -> None:
+    console.enter("why?flavor=m1.small&vcpus=500", user="demo")
+    expect(console.page.get_by_role("heading", name="It does not fit")).to_be_visible()
+    expect(console.page.locator("main")).to_contain_text("It would fit with")
+    expect(console.page.locator("main")).not_to_contain_text("host-0")
+    assert [url for status, url in console.statuses if status in (401, 403)] == []
 
 
 def test_a_refusal_shows_its_sentence_and_its_request(console: Console) -> None:

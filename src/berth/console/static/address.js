@@ -34,12 +34,13 @@ export function linkTo(view, id = "", query = {}) {
 }
 
 /**
- * Change filters of the view that is shown, without a new entry in the browser's history.
+ * Change filters of the view that is shown, without a new entry in the browser's history. A list begins again at its
+ * first page.
  * @param {Record<string, string | number | null | undefined>} changes
  */
 export function changeQuery(changes) {
   const { view, id, query } = readAddress();
-  history.replaceState(null, "", linkTo(view, id, { ...Object.fromEntries(query), ...changes }));
+  history.replaceState(null, "", linkTo(view, id, { ...Object.fromEntries(query), before: null, ...changes }));
   redraw();
 }
 

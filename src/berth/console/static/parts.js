@@ -124,7 +124,7 @@ export function link(view, id, text = id) {
 
 /** @param {string} uuid */
 export function shortId(uuid) {
-  return html`<code title=${uuid}>${uuid.slice(0, 8)}</code>`;
+  return html`<code class="short" title=${uuid}>${uuid.slice(0, 8)}</code>`;
 }
 
 /**

@@ -10,7 +10,7 @@ import { toneOf } from "./parts.js";
 
 const GAP = 3;
 /** @type {Record<string, string>} */
-let colours = {};
+const colours = {};
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
 function readColours() {
@@ -34,14 +34,10 @@ export class HostSquares extends HTMLElement {
     this.canvas = document.createElement("canvas");
     this.canvas.setAttribute("aria-hidden", "true");
     this.observer = new ResizeObserver(() => this.layOut());
-    this.onScheme = () => {
-      readColours();
-      this.layOut();
-    };
+    this.onScheme = () => this.layOut();
   }
 
   connectedCallback() {
-    if (colours["soft"] === undefined) readColours();
     this.append(this.canvas);
     this.tabIndex = 0;
     this.addEventListener("pointermove", this);
@@ -68,6 +64,7 @@ export class HostSquares extends HTMLElement {
   }
 
   layOut() {
+    readColours();
     const width = this.clientWidth;
     if (width === 0) return;
     const step = this.size + GAP;

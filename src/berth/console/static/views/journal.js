@@ -2,8 +2,7 @@
 /** Journal: who changed what, when, and by which request. */
 
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
-import { repeat } from "../vendor/lit-html/directives/repeat.js";
-import { changeQuery, linkTo } from "../address.js";
+import { changeQuery, linkTo, readAddress } from "../address.js";
 import { get } from "../api.js";
 import { drawChanges, isNoise, subjectOf } from "../changes.js";
 import { wantFleet } from "../fleet.js";
@@ -12,22 +11,17 @@ import { choice, filters, show, textFilter, time } from "../parts.js";
 import { may } from "../session.js";
 import { use } from "../sources.js";
 
-/** @typedef {{ kind: string, subject: string, user: string, request_id: string }} Wanted */
-/** @typedef {{ events: Api.Event[], from: number, isStart: boolean }} Found */
-
-const WINDOW = 500;
-const WINDOWS_MAX = 20;
-const PAGE = 1000;
-const FOUND_MAX = 200;
+const PAGE = 100;
+const FIELDS = ["kind", "subject", "user", "project", "request_id", "since", "until", "before"];
 const CHANGES_SHOWN = 8;
 const KINDS = ["server", "migration", "action", "consumer", "host", "compute_host", "provider", "inventory", "provider_traits", "provider_aggregates", "aggregate", "group", "member", "cluster", "flavor", "image", "quotas", "assignment"];
 
 /** @param {import("../address.js").Address} address */
 export function drawJournal({ query }) {
   if (may("berth:hosts:list")) wantFleet();
-  const wanted = { kind: query.get("kind") ?? "", subject: query.get("subject") ?? "", user: query.get("user") ?? "", request_id: query.get("request_id") ?? "" };
-  const before = query.get("before");
-  const source = use(`journal ${JSON.stringify(wanted)} ${before ?? ""}`, () => readJournal(wanted, before === null ? null : Number(before)), (change, event) => before === null && isWanted(event, wanted) && !isNoise(change));
+  const asked = askedOf(query);
+  // Whether an event is meant is for the server to say: every one may be.
+  const source = use(`journal ${asked}`, () => readJournal(asked), (change) => !query.get("before") && !isNoise(change));
   return html`<div class="head"><h1>Journal</h1></div>
     <section class="panel" aria-label="Journal">
       ${filters(
@@ -35,96 +29,61 @@ export function drawJournal({ query }) {
         textFilter("subject", "Object: uuid or name", "host-0001"),
         textFilter("user", "User", "admin"),
         textFilter("request_id", "Request", "req-…"),
+        moment("since", "From"),
+        moment("until", "To"),
       )}
-      ${show(source, (found) => drawFound(found, wanted))}
+      ${show(source, (found) => drawFound(found, query))}
     </section>`;
 }
 
 /**
- * The newest events that are wanted, newest first, up to an index. It looks back a bounded way, and says how far.
- * @param {Wanted} wanted
- * @param {number | null} before
- * @returns {Promise<Found>}
- */
-async function readJournal(wanted, before) {
-  /** @type {Api.Event[]} */
-  const events = [];
-  let end = before ?? (await readPage(0, 1)).index + 1;
-  for (let windows = 0; windows < WINDOWS_MAX && end > 1 && events.length < FOUND_MAX; windows++) {
-    const start = Math.max(0, end - 1 - WINDOW);
-    const { found, oldest } = await readWindow(start, end);
-    events.push(...found.reverse().filter((event) => isWanted(event, wanted)));
-    end = start + 1;
-    if (oldest > start + 1) return { events: events.slice(0, FOUND_MAX), from: oldest, isStart: true };
-  }
-  const cut = events.slice(0, FOUND_MAX);
-  const from = events.length > FOUND_MAX ? (cut.at(-1)?.index ?? end) : end;
-  return { events: cut, from, isStart: from <= 1 };
-}
-
-/**
- * Events from behind an index up to before another; `oldest` is above `start + 1` where older ones are not kept.
- * @param {number} start
- * @param {number} end
- */
-async function readWindow(start, end) {
-  /** @type {Api.Event[]} */
-  const found = [];
-  let after = start;
-  let oldest = start + 1;
-  while (after < end - 1) {
-    let page;
-    try {
-      page = await readPage(after, PAGE);
-    } catch (error) {
-      if (/** @type {any} */ (error).status !== 410) throw error;
-      // The oldest that are kept come without an index to begin at.
-      page = /** @type {Api.Events} */ (await get(`berth/v1/events?limit=${PAGE}`));
-      oldest = page.events[0]?.index ?? end;
-    }
-    found.push(...page.events.filter((event) => event.index < end));
-    if (page.next <= after) break;
-    after = page.next;
-  }
-  return { found, oldest };
-}
-
-/**
- * @param {number} after
- * @param {number} limit
+ * @param {string} asked
  * @returns {Promise<Api.Events>}
  */
-function readPage(after, limit) {
-  return get(`berth/v1/events?after=${after}&limit=${limit}`);
+function readJournal(asked) {
+  return get(`berth/v1/events?newest=true&limit=${PAGE}&${asked}`);
 }
 
 /**
- * @param {Api.Event} event
- * @param {Wanted} wanted
+ * The part of a query that the API is asked, and what of it the fields have.
+ * @param {URLSearchParams} query
  */
-function isWanted(event, { kind, subject, user, request_id }) {
-  if (user !== "" && event.user !== user) return false;
-  if (request_id !== "" && event.request_id !== request_id) return false;
-  if (kind !== "" && !event.changes.some((change) => change.kind === kind)) return false;
-  return subject === "" || event.action.includes(subject) || event.changes.some((change) => JSON.stringify(change).includes(subject));
+function askedOf(query) {
+  return new URLSearchParams(FIELDS.flatMap((name) => (query.get(name) ? [[name, query.get(name) ?? ""]] : []))).toString();
 }
 
 /**
- * @param {Found} found
- * @param {Wanted} wanted
+ * A time of the filters: local in the field, UTC in the address.
+ * @param {string} name
+ * @param {string} label
  */
-function drawFound({ events, from, isStart }, wanted) {
+function moment(name, label) {
+  const iso = readAddress().query.get(name);
+  const local = iso ? new Date(Date.parse(iso) - new Date(iso).getTimezoneOffset() * 60_000).toISOString().slice(0, 16) : "";
+  return html`<label>${label}<input type="datetime-local" .value=${local} @change=${(/** @type {Event} */ event) => {
+    const { value } = /** @type {HTMLInputElement} */ (event.target);
+    changeQuery({ [name]: value === "" ? "" : `${new Date(value).toISOString().slice(0, 19)}Z` });
+  }}></label>`;
+}
+
+/**
+ * @param {Api.Events} found
+ * @param {URLSearchParams} query
+ */
+function drawFound({ events, next, complete, looked_back_to, looked_back_at }, query) {
   const shown = events.filter((event) => !event.changes.every(isNoise));
-  return html`<p class="quiet" role="status">${count(shown.length, "change")}, newest first. ${isStart ? "The journal is not kept further back." : `Looked back to index ${formatNumber(from)}.`}</p>
-    <ol class="journal">${repeat(shown, (event) => `${event.index} ${event.request_id} ${event.action}`, (event) => drawEvent(event, wanted))}</ol>
-    ${isStart ? nothing : html`<p><button @click=${() => changeQuery({ before: from })}>Older</button></p>`}`;
+  return html`<p class="quiet" role="status">${count(shown.length, "change")}, newest first. ${complete ? "There are no older ones." : looked_back_to === null ? "" : html`Looked back to ${time(looked_back_at)}, index ${formatNumber(looked_back_to)}.`}</p>
+    <ol class="journal">${shown.map((event) => drawEvent(event, query))}</ol>
+    ${complete ? nothing : html`<p><button @click=${() => changeQuery({ before: next })}>Older</button></p>`}`;
 }
 
 /**
  * @param {Api.Event} event
- * @param {Wanted} wanted
+ * @param {URLSearchParams} query
  */
-function drawEvent(event, { kind, subject }) {
+function drawEvent(event, query) {
+  const kind = query.get("kind") ?? "";
+  const subject = query.get("subject") ?? "";
   const changes = event.changes.filter((change) => !isNoise(change));
   // What was asked for comes first.
   changes.sort((one, other) => Number(isMeant(other, kind, subject)) - Number(isMeant(one, kind, subject)));

@@ -30,6 +30,7 @@ export function drawServer({ id }) {
   return show(server, (value) => html`
     <div class="head"><h1>${value.name}</h1>${statusChip(value)}
       <div class="beside">
+        ${may("berth:explain") ? html`<a class="button" href=${linkTo("why", "", { server: id })}>Would it fit now?</a>` : nothing}
         ${may("berth:events:list") ? html`<a class="button" href=${linkTo("journal", "", { subject: id })}>History</a>` : nothing}
       </div>
     </div>
@@ -152,8 +153,8 @@ export function allocationsTable(held, added) {
   const rows = Object.entries(held);
   if (rows.length === 0) return html`<p class="quiet">Nothing.</p>`;
   return html`<table><caption class="hidden">Allocations</caption>
-    <thead><tr><th scope="col">Provider</th><th scope="col">Amounts</th><th scope="col">Of it added by others</th></tr></thead>
-    <tbody>${rows.map(([provider, resources]) => html`<tr><td>${shortId(provider)}</td><td>${amounts(resources)}</td><td>${added[provider] ? amounts(added[provider]) : "nothing"}</td></tr>`)}</tbody></table>`;
+    <thead><tr><th scope="col">Provider</th><th scope="col">Amounts</th></tr></thead>
+    <tbody>${rows.map(([provider, resources]) => html`<tr><td>${shortId(provider)}</td><td>${amounts(resources)}${added[provider] ? html`<div class="quiet">of it added by others: ${amounts(added[provider])}</div>` : nothing}</td></tr>`)}</tbody></table>`;
 }
 
 /** @param {Record<string, number>} resources */

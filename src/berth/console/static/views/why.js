@@ -23,6 +23,11 @@ export function drawWhy({ query }) {
   return html`<div class="head"><h1>Why</h1><span class="quiet">Where would it go, and if nowhere, why not? The address has the question: send it to a colleague.</span></div>
     ${show(choices, (found) => {
       const asked = askedOf(query, found);
+      const server = query.get("server");
+      if (server) {
+        return html`<p>Would the server ${link("server", server, server)} fit now, with all that it needs? <a href=${linkTo("why")}>Ask something else</a></p>
+          ${drawAnswer({ server }, query)}`;
+      }
       return html`${panel("The question", drawForm(query, found, asked))}
         ${asked === null ? nothing : drawAnswer(asked, query)}`;
     })}`;
@@ -71,14 +76,15 @@ function askedOf(query, choices) {
  * @param {Api.Explain | null} asked
  */
 function drawForm(query, { flavors, zones, groups }, asked) {
+  const size = /** @type {Api.AskedFlavor | undefined} */ (asked?.flavor);
   const option = (/** @type {string} */ value, /** @type {string} */ text, /** @type {string | null} */ chosen) => html`<option value=${value} ?selected=${value === (chosen ?? "")}>${text}</option>`;
   return html`<form class="filters" @submit=${submit}>
     <label>Flavor<select name="flavor" @change=${chooseFlavor}>
       ${option("", "amounts of my own", query.get("flavor"))}${flavors.map((one) => option(one.name, one.name, query.get("flavor")))}
     </select></label>
-    ${numberField("vcpus", "VCPUs", asked?.flavor?.vcpus ?? "", 1, 65536)}
-    ${numberField("ram", "Memory, MiB", asked?.flavor?.ram ?? "", 1, 1 << 30)}
-    ${numberField("disk", "Disk, GiB", asked?.flavor?.disk ?? "", 0, 1 << 30)}
+    ${numberField("vcpus", "VCPUs", size?.vcpus ?? "", 1, 65536)}
+    ${numberField("ram", "Memory, MiB", size?.ram ?? "", 1, 1 << 30)}
+    ${numberField("disk", "Disk, GiB", size?.disk ?? "", 0, 1 << 30)}
     ${groups.length === 0 ? nothing : html`<label>Group<select name="group">${option("", "none", query.get("group"))}${groups.map((one) => option(one.uuid, `${one.name} (${one.policy})`, query.get("group")))}</select></label>`}
     ${zones.length === 0 ? nothing : html`<label>Zone<select name="zone">${option("", "any", query.get("zone"))}${zones.map((name) => option(name, name, query.get("zone")))}</select></label>`}
     ${numberField("count", "How many", asked?.count ?? 1, 1, 1000)}
@@ -134,13 +140,13 @@ function drawAnswer(asked, query) {
 
 /** @param {Api.Explain} asked */
 async function readAnswer(asked) {
-  const { count: wanted, ...body } = asked;
+  const { count: wanted, server, ...body } = asked;
   /** @type {Api.OneExplanation} */
   const { explanation } = await ask("POST", "berth/v1/explain", asked);
   const fits = explanation.fitting >= explanation.needed;
   const [places, more] = await Promise.all([
-    fits && may("berth:schedule") ? readPlaces({ ...body, max_count: wanted ?? 1, min_count: wanted ?? 1, dry_run: true }) : [],
-    may("berth:capacity") ? readCapacity(body) : null,
+    fits && !server && may("berth:schedule") ? readPlaces({ ...body, max_count: wanted ?? 1, min_count: wanted ?? 1, dry_run: true }) : [],
+    !server && may("berth:capacity") ? readCapacity(body) : null,
   ]);
   return { explanation, places, more };
 }
@@ -193,7 +199,8 @@ function drawFunnel(explanation) {
     <tbody>${explanation.steps.map((step) => html`<tr class=${step.removed > 0 ? "removes" : ""}>
       <th scope="row">${step.constraint}</th>
       <td>${step.asked}${step.nearest ? html`<div class="quiet">${step.nearest}</div>` : nothing}
-        ${(step.pools ?? []).map((pool) => html`<div class="quiet">${pool.pool} has ${formatNumber(pool.free)} ${pool.resource_class} free of ${formatNumber(pool.capacity)}</div>`)}</td>
+        ${step.hosts.length === 0 ? nothing : html`<details><summary>which hosts</summary><p class="list">${step.hosts.map((host) => html`${link("host", host)} `)}${step.removed > step.hosts.length ? html`<span class="quiet">and ${formatNumber(step.removed - step.hosts.length)} more</span>` : nothing}</p></details>`}
+        ${step.pools.map((pool) => html`<div class="quiet">${pool.pool} has ${formatNumber(pool.free)} ${pool.resource_class} free of ${formatNumber(pool.capacity)}</div>`)}</td>
       <td class="number">${step.removed === 0 ? "" : formatNumber(step.removed)}</td>
       <td class="number">${formatNumber(step.left)}</td>
       <td class="wide"><svg class="left" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect class="all" width="100" height="8"></rect><rect class="some" width=${(step.left / all) * 100} height="8"></rect></svg></td>
