@@ -44,6 +44,8 @@ async def _fetch(client: Client, arguments: argparse.Namespace) -> dict[str, Any
     if arguments.reason is not None and arguments.action != "disable":
         raise CommandError("--reason needs disable: berth host HOST disable --reason TEXT")
     if arguments.action != "show":
+        if arguments.watch:
+            raise CommandError(f"--watch would {arguments.action} the host every time: leave it out")
         change: dict[str, Any] = {"disabled": arguments.action == "disable"}
         if arguments.reason is not None:
             change["reason"] = arguments.reason
@@ -54,7 +56,7 @@ async def _fetch(client: Client, arguments: argparse.Namespace) -> dict[str, Any
 
 def _render(data: dict[str, Any], arguments: argparse.Namespace) -> RenderableType:
     host = data["host"]
-    parts: list[RenderableType] = [_make_heading(host), _make_tree(host)]
+    parts: list[RenderableType] = [_make_heading(host, arguments.now_s), _make_tree(host)]
     if host["consumers"]:
         parts += ["", make_holders(host["consumers"])]
         more = host["consumers_total"] - len(host["consumers"])
@@ -65,7 +67,7 @@ def _render(data: dict[str, Any], arguments: argparse.Namespace) -> RenderableTy
     return stack(*parts)
 
 
-def _make_heading(host: dict[str, Any]) -> Text:
+def _make_heading(host: dict[str, Any], now_s: float) -> Text:
     heading = Text.assemble((clean(host["name"]), "bold"), "  ", mark(host["state"]), f"  {host['uuid']}")
     others = [one for one in host["domains"] if one["kind"] != "cell"]
     facts = [f"cell {host['cell']}"] if host["cell"] else []
@@ -73,7 +75,7 @@ def _make_heading(host: dict[str, Any]) -> Text:
     facts += [f"{one['kind']} {one['name'] or one['uuid']}" for one in others]
     facts += [count(host["servers"], "server")]
     heading.append(f"\n{clean(', '.join(facts))}\n")
-    trouble = describe_trouble(host)
+    trouble = describe_trouble(host, now_s)
     if trouble:
         heading.append(f"{clean(trouble)}\n", style="yellow")
     return heading

@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 from rich.console import RenderableType
 
-from berth.cli.figures import format_use, list_classes
+from berth.cli.figures import format_age, format_use, list_classes
 from berth.cli.output import Cell, TableColumn, TableView, count, mark, stack
 from berth.cli.question import Question, add_question
 from berth.client import Client
@@ -36,14 +36,14 @@ def _render(data: dict[str, Any], arguments: argparse.Namespace) -> RenderableTy
         return "there are no such hosts" if _is_filtered(arguments) else "there are no hosts"
     states = [host["state"] for host in hosts]
     counts = ", ".join(f"{states.count(state)} {state}" for state in ("up", "down", "disabled"))
-    return stack(make_table(hosts), f"\n{count(len(hosts), 'host')}: {counts}")
+    return stack(make_table(hosts, arguments.now_s), f"\n{count(len(hosts), 'host')}: {counts}")
 
 
 def _is_filtered(arguments: argparse.Namespace) -> bool:
     return any(getattr(arguments, name) for name in ("name", "state", "cell", "driver", "domain"))
 
 
-def make_table(hosts: list[dict[str, Any]]) -> TableView:
+def make_table(hosts: list[dict[str, Any]], now_s: float) -> TableView:
     classes = list_classes([host["usage"] for host in hosts])
     columns: list[TableColumn | str] = [
         "name",
@@ -53,23 +53,26 @@ def make_table(hosts: list[dict[str, Any]]) -> TableView:
         TableColumn("servers", is_number=True),
         TableColumn("note", shrinks=True),
     ]
-    return TableView(columns, [_format_row(host, classes) for host in hosts])
+    return TableView(columns, [_format_row(host, classes, now_s) for host in hosts])
 
 
-def _format_row(host: dict[str, Any], classes: list[str]) -> tuple[Cell, ...]:
+def _format_row(host: dict[str, Any], classes: list[str], now_s: float) -> tuple[Cell, ...]:
     return (
         host["name"],
         mark(host["state"]),
         host["cell"] or "-",
         *(format_use(name, host["usage"].get(name)) for name in classes),
         str(host["servers"]),
-        describe_trouble(host),
+        describe_trouble(host, now_s),
     )
 
 
-def describe_trouble(host: dict[str, Any]) -> str:
+def describe_trouble(host: dict[str, Any], now_s: float) -> str:
     """What is unusual about a host, in a line."""
-    said = [host["reason"]] if host["reason"] else []
+    said = []
+    if host["down"] and host["last_heartbeat"]:
+        said.append(f"last heartbeat {format_age(host['last_heartbeat'], now_s)} ago")
+    said += [host["reason"]] if host["reason"] else []
     if host["down"] and host["disabled"]:
         said.append("disabled too")
     if host["build_failures"]:

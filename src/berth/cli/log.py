@@ -137,7 +137,11 @@ def _render(data: dict[str, Any], arguments: argparse.Namespace) -> RenderableTy
     if not data["events"]:
         looked = f"; looked back to {data['looked_back_at']}" if data["looked_back_at"] else ""
         return f"there are no such changes{looked}"
-    return stack(*(show_event(event) for event in data["events"]))
+    return stack(*(show_event(event) for event in data["events"] if _list_news(event)))
+
+
+def _list_news(event: dict[str, Any]) -> list[dict[str, Any]]:
+    return [change for change in event["changes"] if change["kind"] not in _QUIET]
 
 
 def show_event(event: dict[str, Any]) -> Text:
@@ -147,7 +151,7 @@ def show_event(event: dict[str, Any]) -> Text:
         f"  {event['index']}  {clean(event['user'] or '-')}  {clean(event['action'])}", style="not bold"
     )
     shown.append(f"  {clean(event['request_id'])}", style="not bold dim")
-    changes = [change for change in event["changes"] if change["kind"] not in _QUIET]
+    changes = _list_news(event)
     for change in changes[:_CHANGES_SHOWN]:
         shown.append(f"\n  {format_change(change)}", style="not bold")
     more = len(changes) - _CHANGES_SHOWN
@@ -165,7 +169,7 @@ async def follow(arguments: argparse.Namespace, client: Client, screen: Screen) 
         async for event in _stream(client, _make_query(arguments)):
             if arguments.json:
                 screen.print_json(event, in_one_line=True)
-            else:
+            elif _list_news(event):
                 screen.print(show_event(event))
     except ClientError as error:
         raise CommandError(str(error)) from error

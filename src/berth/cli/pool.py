@@ -15,7 +15,7 @@ import msgspec
 
 from berth.agent.fleet import FleetError, SimPool, aggregate_id, read_pools
 from berth.cli.command import CommandError, add_action, add_json
-from berth.cli.output import Screen, TableColumn, TableView
+from berth.cli.output import Screen, TableColumn, TableView, show_patience
 from berth.cli.region import add_region, connect
 from berth.client import Client, ClientError
 from berth.model.placement import AMOUNT_MAX
@@ -49,7 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
 async def act(arguments: argparse.Namespace, client: Client) -> int:
     screen = Screen()
     try:
-        data, shown = await _ACTIONS[arguments.action](client, arguments)
+        with show_patience(f"asking {client.endpoint}"):
+            data, shown = await _ACTIONS[arguments.action](client, arguments)
     except (ClientError, FleetError) as error:
         raise CommandError(str(error)) from error
     finally:

@@ -10,6 +10,7 @@ the last answer stays on the terminal, and a line says since when it is old.
 
 import argparse
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
@@ -20,11 +21,11 @@ from rich.text import Text
 from berth.cli.command import CommandError, add_json, seconds
 from berth.cli.output import Screen, show_patience, stack
 from berth.cli.region import add_region, connect
-from berth.client import Client, ClientError
+from berth.client import Client, ClientError, Unreachable
 from berth.runtime.clock import Clock, SystemClock
 
 _INTERVAL_S: Final = 2.0
-_AWAY: Final = (None, 502, 503, 504)
+_AWAY: Final = (502, 503, 504)
 
 
 def all_is_well(data: Any) -> int:
@@ -71,18 +72,17 @@ class Question(NamedTuple):
         return data
 
 
-def add_question(command: argparse.ArgumentParser, *, can_watch: bool = True) -> None:
+def add_question(command: argparse.ArgumentParser) -> None:
     """The options of every question."""
     add_json(command)
-    if can_watch:
-        command.add_argument("--watch", action="store_true", help="repeat it until interrupted")
-        command.add_argument(
-            "--interval",
-            metavar="S",
-            type=seconds(0.2, 3600),
-            default=_INTERVAL_S,
-            help=f"with --watch: how often [0.2 to 3600 seconds, default {_INTERVAL_S:g}]",
-        )
+    command.add_argument("--watch", action="store_true", help="repeat it until interrupted")
+    command.add_argument(
+        "--interval",
+        metavar="S",
+        type=seconds(0.2, 3600),
+        default=_INTERVAL_S,
+        help=f"with --watch: how often [0.2 to 3600 seconds, default {_INTERVAL_S:g}]",
+    )
     add_region(command)
 
 
@@ -105,7 +105,11 @@ class _Watch:
         """Ask until interrupted."""
         if not self._screen.is_terminal or self._arguments.json:
             while True:
-                await self._print_once()
+                try:
+                    await self._print_once()
+                except ClientError as error:
+                    _raise_unless_away(error)
+                    print(f"berth: lost, retrying: {error}", file=sys.stderr, flush=True)
                 await asyncio.sleep(self._arguments.interval)
         with Live(console=self._screen.console, auto_refresh=False, vertical_overflow="crop") as live:
             shown: RenderableType = Text(f"asking {self._client.endpoint} ...")
@@ -128,5 +132,6 @@ class _Watch:
 
 
 def _raise_unless_away(error: ClientError) -> None:
-    if error.status not in _AWAY:
+    is_away = error.is_transient if isinstance(error, Unreachable) else error.status in _AWAY
+    if not is_away:
         raise error

@@ -58,7 +58,7 @@ def _render(data: dict[str, Any], arguments: argparse.Namespace) -> RenderableTy
         shutil.get_terminal_size().lines - _LINES_BESIDE if sys.stdout.isatty() else _ROWS_DEFAULT
     )
     heading = f"{count(len(hosts), 'host')}: {counts}; {sum(host['servers'] for host in hosts):,} servers"
-    return stack(heading, totals, "", make_table(hosts[: max(rows, 1)]))
+    return stack(heading, totals, "", make_table(hosts[: max(rows, 1)], arguments.now_s))
 
 
 def _list_classes(hosts: list[dict[str, Any]]) -> list[str]:

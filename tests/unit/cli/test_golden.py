@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from berth.cli import cells, host, hosts, log, op, ops, pools, servers, status, top, who, why
+from berth.cli.command import CommandError
 from berth.cli.output import Screen
 from berth.cli.program import make_parser
 from berth.cli.question import Question
@@ -110,13 +111,8 @@ async def test_what_is_printed(region: RegionWorld, name: str) -> None:
     assert ended == expected
     compare(f"{name}.json", text)
     msgspec.json.decode(text)
-
-
-@pytest.mark.parametrize("name", QUESTIONS)
-async def test_it_fits_a_terminal(region: RegionWorld, name: str) -> None:
-    question, words, _ = QUESTIONS[name]
     _, text = await ask(region, question, words.split(), 80)
-    assert all(len(line) <= 80 for line in text.splitlines())
+    assert all(len(line) <= 80 for line in text.splitlines()), "it fits a terminal"
 
 
 async def test_a_consumer_and_what_it_holds(region: RegionWorld) -> None:
@@ -125,6 +121,11 @@ async def test_a_consumer_and_what_it_holds(region: RegionWorld) -> None:
     _, text = await ask(region, who.QUESTION, ["who", id], None)
     assert text.startswith(f"mail  {id}  INSTANCE of project ")
     assert "VCPU 2, MEMORY_MB 2 GiB" in text
+
+
+async def test_a_change_is_not_repeated(region: RegionWorld) -> None:
+    with pytest.raises(CommandError, match="--watch would disable the host every time"):
+        await ask(region, host.QUESTION, ["host", "host-1", "disable", "--watch"], None)
 
 
 def test_no_golden_file_is_left_over() -> None:
