@@ -71,6 +71,21 @@ _PROBE_INDEX: Final = -1
 _PROBE_BYTES: Final = 16 << 10
 """More than a page of any database: there has to be room for it."""
 
+_TAIL: Final = sa.select(sa.func.coalesce(sa.func.max(JOURNAL.c.idx), 0))
+_HEAD: Final = sa.select(sa.func.coalesce(sa.func.min(JOURNAL.c.idx), 1))
+_UNVERIFIED: Final = sa.select(sa.func.count()).where(JOURNAL.c.digest.is_(None))
+_FROM: Final = (
+    sa.select(JOURNAL.c.idx, JOURNAL.c.batch_id)
+    .where(JOURNAL.c.idx >= sa.bindparam("index"))
+    .order_by(JOURNAL.c.idx)
+    .limit(1)
+)
+_DIGEST: Final = sa.union_all(
+    sa.select(JOURNAL.c.digest).where(JOURNAL.c.idx == sa.bindparam("index")),
+    sa.select(JOURNAL_ANCHOR.c.digest).where(JOURNAL_ANCHOR.c.idx == sa.bindparam("index")),
+)
+_PRUNE: Final = sa.delete(JOURNAL).where(JOURNAL.c.idx <= sa.bindparam("until"))
+
 
 class Journal:
     """One process's way into the journal. Its methods block; one thread at a time may call them."""
@@ -96,20 +111,6 @@ class Journal:
             f"AND ({mark} = 1 OR EXISTS ({follows}))"
         )
         self._after = f"SELECT {columns} FROM journal WHERE idx > {mark} ORDER BY idx LIMIT {mark}"
-        self._tail = sa.select(sa.func.coalesce(sa.func.max(JOURNAL.c.idx), 0))
-        self._head = sa.select(sa.func.coalesce(sa.func.min(JOURNAL.c.idx), 1))
-        self._unverified = sa.select(sa.func.count()).where(JOURNAL.c.digest.is_(None))
-        self._from = (
-            sa.select(JOURNAL.c.idx, JOURNAL.c.batch_id)
-            .where(JOURNAL.c.idx >= sa.bindparam("index"))
-            .order_by(JOURNAL.c.idx)
-            .limit(1)
-        )
-        self._digest = sa.union_all(
-            sa.select(JOURNAL.c.digest).where(JOURNAL.c.idx == sa.bindparam("index")),
-            sa.select(JOURNAL_ANCHOR.c.digest).where(JOURNAL_ANCHOR.c.idx == sa.bindparam("index")),
-        )
-        self._prune = sa.delete(JOURNAL).where(JOURNAL.c.idx <= sa.bindparam("until"))
 
     def prepare(self) -> None:
         """Create the tables in an empty database; refuse one that a newer program has written.
@@ -176,7 +177,7 @@ class Journal:
         seen = self._seen
         if seen is not None and seen[0] == index:
             return [seen[2]]
-        return list(self.execute(self._digest, {"index": index}).scalars())
+        return list(self.execute(_DIGEST, {"index": index}).scalars())
 
     def _see(self, row: JournalRow) -> None:
         if self._seen is None or self._seen[0] < row.index:
@@ -228,16 +229,16 @@ class Journal:
 
     def head(self) -> Index:
         """The first index that is kept; the first that will be written, if there is none."""
-        return Index(self.execute(self._head).scalar_one())
+        return Index(self.execute(_HEAD).scalar_one())
 
     def unverified(self) -> int:
         """How many entries that are kept have no checksum: they were written before there were any."""
-        count: int = self.execute(self._unverified).scalar_one()
+        count: int = self.execute(_UNVERIFIED).scalar_one()
         return count
 
     def tail(self) -> Index:
         """The last index anybody has written."""
-        return Index(self.execute(self._tail).scalar_one())
+        return Index(self.execute(_TAIL).scalar_one())
 
     def probe(self) -> None:
         """Write something of no meaning and take it back; ``NotWritten`` if the database still refuses to."""
@@ -253,7 +254,7 @@ class Journal:
         anchor = {"idx": until, "digest": self.digest_at(until)}
         with contextlib.suppress(Conflict):  # another process prunes to the same index
             self.execute(sa.insert(JOURNAL_ANCHOR), anchor)
-        self.execute(self._prune, {"until": until})
+        self.execute(_PRUNE, {"until": until})
         self.execute(sa.delete(JOURNAL_ANCHOR).where(JOURNAL_ANCHOR.c.idx < until))
 
     def _do(self, work: Callable[[sa.Connection], Any], *, writes: bool) -> Any:
@@ -287,7 +288,7 @@ class Journal:
         if self._seen is None:
             return
         index, id, _ = self._seen
-        row = connection.execute(self._from, {"index": index}).first()
+        row = connection.execute(_FROM, {"index": index}).first()
         if row is None or (row.idx == index and row.batch_id != id):
             self._drop_connection()
             raise JournalFailure(

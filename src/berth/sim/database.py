@@ -22,6 +22,7 @@ servers on such a host. Here they do not, and keep such processes away from it.
 """
 
 import asyncio
+import functools
 import itertools
 import sqlite3
 from collections.abc import Callable
@@ -46,6 +47,15 @@ _Settle = Callable[[Any], None]
 _names = itertools.count(1)
 
 
+@functools.cache
+def _sqlite() -> sa.Engine:
+    """What all journals have in common: to make it anew, and to compile the same statements for each, would
+    take longer than what most of them do with it."""
+    engine = sa.create_engine("sqlite://", execution_options={"compiled_cache": {}})
+    engine.connect().close()
+    return engine
+
+
 class Condition(NamedTuple):
     """``troubles``: how likely one call goes wrong. ``delay_s``: the longest that one takes otherwise."""
 
@@ -55,7 +65,7 @@ class Condition(NamedTuple):
 
 class Database:
     """``decide`` may choose what goes wrong with a call, in place of luck. ``appended`` is told of every row
-    that has got in, and by whom."""
+    that has got in, by whom, and what it says as it lies there."""
 
     def __init__(self, world: World, name: str) -> None:
         self.name = name
@@ -89,7 +99,9 @@ class Database:
     def open(self, process: Process) -> "SimJournal":
         """A process's way into the journal."""
         way = _WayToHost(self)
-        engine = sa.create_engine("sqlite://", creator=way.connect, poolclass=sa.pool.StaticPool)
+        sqlite = _sqlite()
+        pool = sa.pool.StaticPool(way.connect, dialect=sqlite.dialect)  # type: ignore[arg-type]
+        engine = sa.Engine(pool, sqlite.dialect, sqlite.url, execution_options=sqlite.get_execution_options())
         journal = SimJournal(Dialect(engine, meaning_of), self, process, way)
         journal.prepare()
         self._opened.append(journal)
@@ -212,8 +224,9 @@ class SimJournal(Journal):
             raise RowRefused(f"a row of {size} bytes is too large")
         row = super().append(batch)
         database.world.trace.note(process.name, f"writes {database.name} {row.index} {row.digest}")
+        written = self._batch_of(row)
         for told in database.appended:
-            told(process, row, batch)
+            told(process, row, written)
         return row
 
 

@@ -150,7 +150,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._timers: list[tuple[float, int, _Handle]] = []
         self._tidy_at = _TIDY_AT
         self._dead: list[asyncio.Task[Any]] = []
-        self.set_task_factory(self._make_task)
 
     def time(self) -> float:
         return self.now_s
@@ -191,11 +190,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
             future.set_exception(error)
         return future
 
-    def _make_task(
-        self, loop: asyncio.AbstractEventLoop, coro: Any, context: Context | None = None
-    ) -> SimTask:
-        task = SimTask(coro, loop=self, context=context)
-        life = LIFE.get() if context is None else context.get(LIFE)
+    def create_task(self, coro: Any, *, name: object = None, context: Context | None = None) -> SimTask:
+        task = SimTask(coro, loop=self, name=name, context=context)  # type: ignore[arg-type]
+        life: Life | None = LIFE.get() if context is None else context.get(LIFE)
         if life is not None:
             life.begin(task)
         return task
@@ -207,36 +204,40 @@ class VirtualLoop(asyncio.BaseEventLoop):
     # -- running --------------------------------------------------------------------------------
 
     def _run_once(self) -> None:
+        """Run until the loop is to stop: there is nothing to look for in between."""
         ready = self._ready
-        if not ready and not self._stopping:
-            self._jump()
-        if self.events > self._events_max:
-            raise NeverRests(
-                f"more than {EVENTS_A_MINUTE_MAX} callbacks have run since {self._minute_from_s:.6f} s: "
-                "somebody does not wait for anything"
-            )
-        timers = self._timers
-        while timers and timers[0][0] <= self.now_s:
-            ready.append(heapq.heappop(timers)[2])
-        for _ in range(len(ready)):
-            handle = ready.popleft()
-            # What ``is_due`` says, without asking: this is the innermost of all loops.
-            if handle._is_cancelled:
-                continue
-            life = handle.life
-            if life is not None:
-                if not life.is_alive:
+        while True:
+            if not ready and not self._stopping:
+                self._jump()
+            if self.events > self._events_max:
+                raise NeverRests(
+                    f"more than {EVENTS_A_MINUTE_MAX} callbacks have run since {self._minute_from_s:.6f} s: "
+                    "somebody does not wait for anything"
+                )
+            timers, now_s = self._timers, self.now_s
+            while timers and timers[0][0] <= now_s:
+                ready.append(heapq.heappop(timers)[2])
+            for _ in range(len(ready)):
+                handle = ready.popleft()
+                # What ``is_due`` says, without asking: this is the innermost of all loops.
+                if handle._is_cancelled:
                     continue
-                if life.kept is not None:
-                    life.kept.append(handle)
-                    continue
-            self.events += 1
-            try:
-                handle._context.run(handle._callback, *handle._args)
-            except (SystemExit, KeyboardInterrupt):
-                raise
-            except BaseException as error:
-                self.call_exception_handler({"message": "a callback failed", "exception": error})
+                life = handle.life
+                if life is not None:
+                    if not life.is_alive:
+                        continue
+                    if life.kept is not None:
+                        life.kept.append(handle)
+                        continue
+                self.events += 1
+                try:
+                    handle._context.run(handle._callback, *handle._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    self.call_exception_handler({"message": "a callback failed", "exception": error})
+            if self._stopping:
+                return
 
     def _jump(self) -> None:
         """Let time pass until the next timer of somebody who lives."""

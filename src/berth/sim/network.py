@@ -50,10 +50,6 @@ class Weather(NamedTuple):
 FINE: Final = Weather()
 
 
-class _ConnectionCut(Exception):
-    """The connection is gone."""
-
-
 class Network:
     """``decide``: may choose the mishap of a request in place of luck; None leaves it to luck."""
 
@@ -126,27 +122,12 @@ class Network:
         if mishap is not None:
             self.happened[mishap] = self.happened.get(mishap, 0) + 1
             self._world.trace.note(source, f"{what}: {mishap}")
-        await self._travel(source, address, delayed=mishap == "delayed")
-        if mishap == "request lost":
-            await asyncio.Event().wait()
-        if mishap == "refused":
-            # By a gateway in between.
-            return httpx.Response(403, json={"errors": [{"detail": "injected"}]}, request=request)
-        if mishap == "request cut":
-            raise httpx.ReadError("connection reset")
+        exchange = _Exchange(self, client, address, request, mishap)
+        exchange.start()
         try:
-            answer = await self._serve(client, address, request)
-            if mishap == "changed" and answer.status_code == 200:
-                answer = _add_allocation(answer)
-            if mishap == "sent twice":
-                answer = await self._serve(client, address, request)
-        except _ConnectionCut as cut:
-            raise httpx.ReadError(str(cut)) from cut
-        await self._travel(address, source, delayed=False)
-        if mishap == "answer lost":
-            await asyncio.Event().wait()
-        if mishap == "answer cut":
-            raise httpx.ReadError("connection reset")
+            answer = await exchange.answered
+        finally:
+            exchange.end()
         said = "" if answer.status_code < 400 or answer.status_code == 503 else f" {answer.read().decode()}"
         self._world.trace.note(source, f"{what}: {answer.status_code}{said}")
         return answer
@@ -159,13 +140,20 @@ class Network:
         if count > _REQUESTS_MAX and source not in self.crowds and self.restless is not None:
             self.restless(f"{source} has sent {count} requests in {_WINDOW_S:g} s")
 
-    async def _travel(self, source: str, target: str, *, delayed: bool) -> None:
-        if self.is_blocked(source, target):
-            await asyncio.Event().wait()
-        longest_s = self.weather.delayed_s if delayed else self.weather.delay_s
-        await asyncio.sleep(self._rng.uniform(0, longest_s))
+    def draw_delay(self, source: str, target: str, *, delayed: bool = False) -> float | None:
+        """How long a message is on its way; None: it never arrives."""
+        if (source, target) in self._blocked:
+            return None
+        return self._rng.uniform(0, self.weather.delayed_s if delayed else self.weather.delay_s)
 
-    def _choose(self, address: str) -> tuple[Process, Application]:
+    async def _travel(self, source: str, target: str) -> None:
+        delay_s = self.draw_delay(source, target)
+        if delay_s is None:
+            await asyncio.Event().wait()
+        else:
+            await asyncio.sleep(delay_s)
+
+    def choose(self, address: str) -> tuple[Process, Application]:
         """One of those who serve an address."""
         alive = [entry for entry in self._listening.get(address, ()) if entry[0].is_alive]
         if not alive:
@@ -179,8 +167,8 @@ class Network:
         the connection is cut."""
         source = client.name
         self._count(source)
-        await self._travel(source, address, delayed=False)
-        process, application = self._choose(address)
+        await self._travel(source, address)
+        process, application = self.choose(address)
         sent: asyncio.Queue[MutableMapping[str, Any]] = asyncio.Queue(_UNREAD_MAX)
         gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         scope = _scope(request, source)
@@ -195,7 +183,7 @@ class Network:
                     arriving.cancel()
                     self._world.trace.note(source, f"{request.method} {request.url.path}: cut")
                     raise httpx.ReadError("connection reset")
-                await self._travel(address, source, delayed=False)
+                await self._travel(address, source)
                 message = arriving.result()
                 is_over = message["type"] == "http.response.body" and not message.get("more_body", False)
                 yield message
@@ -203,50 +191,117 @@ class Network:
             if not gone.done():
                 gone.set_result(None)
 
-    async def _serve(self, client: Process, address: str, request: httpx.Request) -> httpx.Response:
-        process, application = self._choose(address)
-        self._tell(client, process, request, "before")
-        answer = _SentAnswer()
-        gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        scope = _scope(request, client.name)
-        body = request.content
-        task = process.spawn(application(scope, _receive(body, gone, client.ended), answer.take))
+
+class _Exchange:
+    """One request and its answer. It is carried on by callbacks of the client's, and its client awaits only
+    ``answered``: to wake it at each step would take longer than the step."""
+
+    def __init__(
+        self, network: Network, client: Process, address: str, request: httpx.Request, mishap: Mishap | None
+    ) -> None:
+        self._network = network
+        self._client = client
+        self._address = address
+        self._request = request
+        self._mishap = mishap
+        self._loop = asyncio.get_running_loop()
+        self._times = 2 if mishap == "sent twice" else 1
+        self._gone: asyncio.Future[None] | None = None
+        self.answered: asyncio.Future[httpx.Response] = self._loop.create_future()
+
+    def start(self) -> None:
+        delayed = self._mishap == "delayed"
+        delay_s = self._network.draw_delay(self._client.name, self._address, delayed=delayed)
+        if delay_s is not None:
+            self._loop.call_later(delay_s, self._arrive)
+
+    def end(self) -> None:
+        """Nobody waits for the answer any more."""
+        self._leave()
+        self.answered.cancel()
+
+    def _arrive(self) -> None:
+        match self._mishap:
+            case _ if self.answered.done():
+                return
+            case "request lost":
+                return
+            case "refused":
+                # By a gateway in between.
+                refusal = {"errors": [{"detail": "injected"}]}
+                self.answered.set_result(httpx.Response(403, json=refusal, request=self._request))
+            case "request cut":
+                self._cut("connection reset")
+            case _:
+                self._serve()
+
+    def _serve(self) -> None:
         try:
-            await _first_of(task, process.ended)
-        finally:
-            # Served or not: nobody reads any more.
-            if not gone.done():
-                gone.set_result(None)
+            process, application = self._network.choose(self._address)
+        except httpx.ConnectError as refused:
+            self.answered.set_exception(refused)
+            return
+        if not self._tell(process, "before"):
+            return
+        gone = self._gone = self._loop.create_future()
+        sent = _SentAnswer()
+        receive = _receive(self._request.content, gone, self._client.ended)
+        task = process.spawn(application(_scope(self._request, self._client.name), receive, sent.take))
+
+        def end(done: "asyncio.Future[None]") -> None:
+            """The first of both is done: the application, or its process."""
+            if self._gone is gone:
+                task.remove_done_callback(end)
+                process.ended.remove_done_callback(end)
+                self._leave()
+                self._take(process, task, sent)
+
+        task.add_done_callback(end)
+        process.ended.add_done_callback(end)
+
+    def _take(self, process: Process, task: "asyncio.Future[None]", sent: "_SentAnswer") -> None:
+        """What the server has sent, if it was not cut off."""
         if not task.done() or task.exception() is not None:
-            raise _ConnectionCut(_DIED)
-        self._tell(client, process, request, "after")
-        response = answer.response(request)
-        for told in self.answered:
-            told(client.name, request, response, process)
-        return response
+            self._cut(_DIED)
+            return
+        if not self._tell(process, "after"):
+            return
+        answer = sent.response(self._request)
+        for told in self._network.answered:
+            told(self._client.name, self._request, answer, process)
+        if self._mishap == "changed" and answer.status_code == 200:
+            answer = _add_allocation(answer)
+        self._times -= 1
+        if self._times:
+            self._serve()
+            return
+        delay_s = self._network.draw_delay(self._address, self._client.name)
+        if delay_s is not None and self._mishap != "answer lost":
+            self._loop.call_later(delay_s, self._return, answer)
 
-    def _tell(self, client: Process, server: Process, request: httpx.Request, edge: Edge) -> None:
-        if self.served is not None:
-            self.served(client, server, request, edge)
+    def _return(self, answer: httpx.Response) -> None:
+        if self._mishap == "answer cut":
+            self._cut("connection reset")
+        elif not self.answered.done():
+            self.answered.set_result(answer)
+
+    def _tell(self, server: Process, edge: Edge) -> bool:
+        """Whether the server still lives then."""
+        if self._network.served is not None:
+            self._network.served(self._client, server, self._request, edge)
             if not server.is_alive:
-                raise _ConnectionCut(_DIED)
+                self._cut(_DIED)
+        return server.is_alive
 
+    def _cut(self, why: str) -> None:
+        if not self.answered.done():
+            self.answered.set_exception(httpx.ReadError(why))
 
-async def _first_of(*futures: "asyncio.Future[None]") -> None:
-    """Wait until one of them is done, as ``asyncio.wait`` does, and in less time."""
-    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def end(done: "asyncio.Future[None]") -> None:
-        if not over.done():
-            over.set_result(None)
-
-    for future in futures:
-        future.add_done_callback(end)
-    try:
-        await over
-    finally:
-        for future in futures:
-            future.remove_done_callback(end)
+    def _leave(self) -> None:
+        """Nobody reads any more what the server sends, if it was reached."""
+        gone, self._gone = self._gone, None
+        if gone is not None:
+            gone.set_result(None)
 
 
 class _Transport(httpx.AsyncBaseTransport):

@@ -11,17 +11,17 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from berth.agent.drivers.sim import list_units
-from berth.engine import Engine, Unavailable
+from berth.engine import Unavailable
 from berth.engine.snapshots import start_view
 from berth.model.ids import Index
 from berth.model.saga_runs import Assignment, HostTree, Instance
 from berth.model.servers import Host, Migration, Server
 from berth.sim.audit import Ledger
-from berth.sim.cloud import CloudPart, SimCloud
+from berth.sim.cloud import RegionWorker, SimCell, SimCloud
 from berth.sim.database import Database
 from berth.sim.simulation import Simulation
 from berth.view import View
@@ -153,31 +153,32 @@ def _find_wrong_disk_units(cloud: SimCloud, assigned: dict[tuple[str, str], Assi
 
 async def check_views(simulation: Simulation) -> None:
     cloud = simulation.cloud
-    for worker in cloud.workers:
-        await _check_view(simulation, worker, worker.find_engine, cloud.database)
+    await _check_views(simulation, cloud.database, cloud.workers)
     for cell in cloud.cells.values():
-        await _check_view(simulation, cell, cell.find_engine, cell.database)
+        await _check_views(simulation, cell.database, [cell])
 
 
-async def _check_view(
-    simulation: Simulation, part: CloudPart, find_engine: Callable[[], Engine | None], database: Database
+async def _check_views(
+    simulation: Simulation, database: Database, parts: Sequence[RegionWorker | SimCell]
 ) -> None:
-    index = Index(-1)
-    found: dict[str, object] = {}
-    derived: dict[str, object] = {}
-    truth = start_view(database.open(simulation.cloud.outside))
-    while index != truth.index:
-        engine = find_engine()
-        if engine is not None:
-            with contextlib.suppress(Unavailable):
-                index, found, derived = await engine.read(_read)
+    """Hold what each of these parts has of a journal against one that reads it anew, as soon as all have
+    read it to its end."""
+    seen: dict[str, tuple[Index, dict[str, object], dict[str, object]]] = {}
+    truth: View | None = None
+    while truth is None or any(part.name not in seen or seen[part.name][0] != truth.index for part in parts):
+        for part in parts:
+            engine = part.find_engine()
+            if engine is not None:
+                with contextlib.suppress(Unavailable):
+                    seen[part.name] = await engine.read(_read)
         await asyncio.sleep(_LOOK_S)
         truth = start_view(database.open(simulation.cloud.outside))
     for name, anew in truth.state().items():
-        if found[name] != anew:
-            simulation.fail(f"{part.name} has another view of {name} than the journal")
-        if found[name] != derived[name]:
-            simulation.fail(f"what {part.name} has of {name} does not follow from the facts")
+        for who, (_, found, derived) in seen.items():
+            if found[name] != anew:
+                simulation.fail(f"{who} has another view of {name} than the journal")
+            if found[name] != derived[name]:
+                simulation.fail(f"what {who} has of {name} does not follow from the facts")
 
 
 def _read(view: View) -> tuple[Index, dict[str, object], dict[str, object]]:

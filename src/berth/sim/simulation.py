@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from berth.journal import JournalRow
-from berth.journal.body import decode_entries
 from berth.model.events import Batch
 from berth.sim.audit import Ledger, Runs
 from berth.sim.cloud import SimCloud
@@ -143,11 +142,11 @@ class Simulation:
         self.counts[what] = self.counts.get(what, 0) + 1
 
     def _on_region(self, process: Process, row: JournalRow, batch: Batch) -> None:
-        self.ledger.take(row.index, decode_entries(row.body))
+        self.ledger.take(row.index, batch.entries)
         self._check_queues()
 
     def _follow(self, cell: str) -> Callable[[Process, JournalRow, Batch], None]:
-        return lambda process, row, batch: self.runs[cell].take(row.index, decode_entries(row.body))
+        return lambda process, row, batch: self.runs[cell].take(row.index, batch.entries)
 
     def _check_queues(self) -> None:
         for part in self.cloud.parts():

@@ -10,14 +10,12 @@ from collections.abc import Callable
 class Trace:
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
-        self._digest = hashlib.blake2b(digest_size=16)
         self.lines: list[str] = []
 
     def note(self, who: str, what: str) -> None:
-        line = f"{self._now_s():14.6f}  {who:<12} {what}"
-        self._digest.update(line.encode() + b"\n")
-        self.lines.append(line)
+        self.lines.append(f"{self._now_s():14.6f}  {who:<12} {what}")
 
     @property
     def digest(self) -> str:
-        return self._digest.hexdigest()
+        content = "".join(f"{line}\n" for line in self.lines)
+        return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()

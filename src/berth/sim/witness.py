@@ -16,7 +16,6 @@ import msgspec
 from berth.agent.state import StoredState
 from berth.cell.protocol import POLL, REPORT, AgentCommand, Fence, Report
 from berth.journal import JournalRow
-from berth.journal.body import decode_entries
 from berth.model.events import Batch, Event, RecordChanged
 from berth.model.saga_runs import Agent, Instance, Outbox
 from berth.sim.audit import FINISHED, Fail, Runs
@@ -74,7 +73,7 @@ class Witness:
     # -- cells ----------------------------------------------------------------------------------
 
     def _on_cell(self, process: Process, row: JournalRow, batch: Batch) -> None:
-        for entry in decode_entries(row.body):
+        for entry in batch.entries:
             for event in entry.events:
                 if isinstance(event, RecordChanged):
                     self._judge(event.before, event.after)

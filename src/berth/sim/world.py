@@ -89,7 +89,7 @@ class Process:
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> SimTask:
         """A task of this process."""
-        return self._world.loop.create_task(work, context=self._context.copy())  # type: ignore[return-value]
+        return self._world.loop.create_task(work, context=self._context.copy())
 
     def freeze(self) -> None:
         """The process stops between two of its steps, as under ``kill -STOP``, until it is thawed."""

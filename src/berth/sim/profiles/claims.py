@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Iterable
 from typing import Any, Final
 
 from berth.journal import JournalRow
-from berth.journal.body import decode_entries
 from berth.model.events import Batch
 from berth.sim.cloud import HousePace, SimCloud
 from berth.sim.linear import Linear
@@ -87,7 +86,7 @@ def watch(simulation: Simulation, *, judges_content: bool = True) -> Linear:
     linear = Linear(simulation.fail, judges_content=judges_content)
 
     def on_row(process: Process, row: JournalRow, batch: Batch) -> None:
-        linear.take(simulation.world.loop.time(), decode_entries(row.body))
+        linear.take(simulation.world.loop.time(), batch.entries)
 
     simulation.cloud.database.appended.append(on_row)
     simulation.users.asked.append(linear.judge)
