@@ -326,7 +326,7 @@ class HostRegistry:
 
     async def _check_providers(self, host: str) -> None:
         """Make a host register again if something that it has reported is not in Placement any more."""
-        tree = await self._engine.read(lambda view: agents.find_tree(view, host))
+        tree = await self._engine.read_recent(lambda view: agents.find_tree(view, host))
         agent = self._find_agent(host)
         if agent is None or agent.complaints or host in self._writing:
             return
@@ -418,7 +418,8 @@ class Heartbeats:
                 _log.exception("checking heartbeats failed unexpectedly, retrying")
 
     async def _mark_overdue(self, started_ns: int) -> None:
-        known = await self._engine.read(lambda view: list(view.records.all(Agent)))
+        # What others have written a moment ago is judged with the change.
+        known = await self._engine.read_recent(lambda view: list(view.records.all(Agent)))
         for agent in known:
             if not agent.is_down and self._is_overdue(agent.id, started_ns):
                 await self._mark_down(agent, started_ns)

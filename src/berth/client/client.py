@@ -271,18 +271,18 @@ class Client:
             raise Unreachable(f"{method} {path}: {reason}") from error
 
     def _make_request(self, method: str, path: str, body: object) -> httpx.Request:
-        headers, content = httpx.Headers(self._headers), b""
+        content = b"" if body is None else msgspec.json.encode(body)
+        request = httpx.Request(
+            method, _url(self._prefix + path), headers=self._headers, stream=httpx.ByteStream(content)
+        )
         part_of = PART_OF.get()
         if part_of is not None:
-            headers["x-openstack-request-id"] = part_of
-        if body is not None:
-            content = msgspec.json.encode(body)
-            headers["content-type"] = "application/json"
+            request.headers["x-openstack-request-id"] = part_of
+        if content:
+            request.headers["content-type"] = "application/json"
         if content or method in _WITH_LENGTH:
-            headers["content-length"] = str(len(content))
-        return httpx.Request(
-            method, _url(self._prefix + path), headers=headers, stream=httpx.ByteStream(content)
-        )
+            request.headers["content-length"] = str(len(content))
+        return request
 
     async def _exchange(self, request: httpx.Request) -> Answer:
         response = await self._transport.handle_async_request(request)

@@ -290,7 +290,7 @@ class Engine:
         self._look_due_s = 0.0
         # How far the view has moved for good; and who waits for it to go on.
         self._durable = Index(0)
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting: dict[object, asyncio.Future[None]] = {}
         # The one of them that looks for what others write, when that is due.
         self._follower: object = None
         self._calls = calls or JournalThread(answer_seconds)
@@ -494,26 +494,25 @@ class Engine:
                 if self._durable > index or loop.time() >= deadline_s or self._stopping:
                     return self._durable
                 is_follower = self._shared and self._follower is caller
-                await self._wait(min(deadline_s, self._look_due_s) if is_follower else deadline_s)
+                await self._wait(caller, min(deadline_s, self._look_due_s) if is_follower else deadline_s)
         finally:
             if self._follower is caller:
                 # Somebody else who waits takes its place.
                 self._follower = None
-                for waiting in self._waiting:
+                for waiting in self._waiting.values():
                     _wake(waiting)
                     break
 
-    async def _wait(self, until_s: float) -> None:
+    async def _wait(self, caller: object, until_s: float) -> None:
         """Wait for news, or until a moment of the event loop's clock."""
         loop = asyncio.get_running_loop()
-        waiting: asyncio.Future[None] = loop.create_future()
-        self._waiting.add(waiting)
+        waiting = self._waiting[caller] = loop.create_future()
         timer = loop.call_at(until_s, _wake, waiting)
         try:
             await waiting
         finally:
             timer.cancel()
-            self._waiting.discard(waiting)
+            del self._waiting[caller]
 
     def _refuse_if_stopped(self) -> None:
         if self._stopping or self._bug is not None or self._writer is None:
@@ -1005,7 +1004,7 @@ class Engine:
         self._wake_waiting()
 
     def _wake_waiting(self) -> None:
-        for waiting in self._waiting:
+        for waiting in self._waiting.values():
             _wake(waiting)
 
 

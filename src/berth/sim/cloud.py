@@ -62,6 +62,8 @@ REGION: Final = "region"
 
 _PATIENCE_S: Final = 600.0
 _LOOK_S: Final = 0.25
+_LOOK_LONGEST_S: Final = 5.0
+"""Also without a new row a view may change: when a standby that lacks rows is replaced."""
 _RESTART_S: Final = 2.0
 _FOLLOW_S: Final = 4.0
 """How often a part looks for what others write into its journal, where nothing else tells it."""
@@ -558,8 +560,9 @@ class SimCloud:
     async def until(self, holds: Callable[[View], bool], patience_s: float = _PATIENCE_S) -> None:
         """Wait until something holds in the region."""
         async with asyncio.timeout(patience_s):
+            written = self.database.written
             while not await self.read(holds):
-                await asyncio.sleep(_LOOK_S)
+                written = await _wait_for_rows(self.database, written)
 
     async def at_rest(self, id: str) -> Server | None:
         """The server when nothing is being done to it any more; None if it is gone."""
@@ -573,9 +576,10 @@ class SimCloud:
             patience_s,
         )
         async with asyncio.timeout(patience_s):
-            for reader in self.readers.values():
+            for name, reader in self.readers.items():
+                written = self.cells[name].database.written
                 while await reader.read(lambda view: view.records.count(SagaRun) > 0):
-                    await asyncio.sleep(_LOOK_S)
+                    written = await _wait_for_rows(self.cells[name].database, written)
 
     def hosts_with(self, server: str) -> set[str]:
         """The names of the hosts on whose disks a server is."""
@@ -585,6 +589,14 @@ class SimCloud:
         """The region's API, without a network in between."""
         parts = next(worker.parts for worker in self.workers if worker.parts is not None)
         await parts.application(scope, receive, send)
+
+
+async def _wait_for_rows(database: Database, written: int) -> int:
+    """Wait until a view may have changed since so many rows were written, and a moment longer: rows rarely
+    come alone. How many there are then."""
+    await database.wait_beyond(written, _LOOK_LONGEST_S)
+    await asyncio.sleep(_LOOK_S)
+    return database.written
 
 
 def _is_idle(server: Server | None) -> bool:

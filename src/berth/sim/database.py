@@ -22,6 +22,7 @@ servers on such a host. Here they do not, and keep such processes away from it.
 """
 
 import asyncio
+import contextlib
 import functools
 import itertools
 import sqlite3
@@ -82,6 +83,9 @@ class Database:
         """Rows that somebody has read, by their content: they are decoded once for all processes."""
         self.host = _Host()
         """The one in charge."""
+        self.written = 0
+        """How many rows have got in."""
+        self._is_written = asyncio.Event()
         self._opened: list[SimJournal] = []
         # While a standby that lacks rows has taken over: the primary, and the last row that the standby has.
         self._primary: _Host | None = None
@@ -106,6 +110,18 @@ class Database:
         journal.prepare()
         self._opened.append(journal)
         return journal
+
+    async def wait_beyond(self, written: int, within_s: float) -> None:
+        """Return when more rows than that have got in, or after ``within_s``."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while self.written <= written:
+                    self._is_written.clear()
+                    await self._is_written.wait()
+
+    def note_written(self) -> None:
+        self.written += 1
+        self._is_written.set()
 
     def heal(self) -> None:
         """Nothing goes wrong any more."""
@@ -224,6 +240,7 @@ class SimJournal(Journal):
             raise RowRefused(f"a row of {size} bytes is too large")
         row = super().append(batch)
         database.world.trace.note(process.name, f"writes {database.name} {row.index} {row.digest}")
+        database.note_written()
         written = self._batch_of(row)
         for told in database.appended:
             told(process, row, written)

@@ -18,7 +18,6 @@ import contextlib
 import contextvars
 import heapq
 import sys
-import weakref
 from asyncio.tasks import _unregister_task
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -137,7 +136,6 @@ class _Handle:
 class VirtualLoop(asyncio.BaseEventLoop):
     _ready: deque[_Handle]
     _stopping: bool
-    _asyncgens: weakref.WeakSet[Any]
 
     def __init__(self) -> None:
         super().__init__()
@@ -280,9 +278,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         self._dead.append(task)
 
-    async def shutdown_asyncgens(self) -> None:
-        """Generators that the dead have left are not ended."""
-        self._asyncgens.clear()
+    def _asyncgen_firstiter_hook(self, agen: Any) -> None:
+        """Nothing is kept of generators: those that the dead have left are not ended."""
 
     def close(self) -> None:
         """Everything ends where it is."""

@@ -12,8 +12,9 @@ What goes wrong is drawn from ``Weather``. On a fine day nothing does but small 
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, MutableMapping
-from typing import Any, Final, Literal, NamedTuple, get_args
+import functools
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, MutableMapping
+from typing import Any, Final, Literal, NamedTuple, Self, get_args
 from urllib.parse import unquote
 
 import httpx
@@ -332,8 +333,35 @@ class _SentAnswer:
     def response(self, request: httpx.Request) -> httpx.Response:
         """What its receiver gets, who reads the body: to make a response that has been read takes longer
         than all the rest of an exchange."""
-        stream = httpx.ByteStream(bytes(self._body))
-        return httpx.Response(self._status, headers=self._headers, stream=stream, request=request)
+        headers, stream = _parse_headers(tuple(self._headers)), _Content(bytes(self._body))
+        return httpx.Response(self._status, headers=headers, stream=stream, request=request)
+
+
+@functools.lru_cache(maxsize=1024)
+def _parse_headers(headers: tuple[tuple[bytes, bytes], ...]) -> httpx.Headers:
+    """Parsed once: most answers have the same."""
+    return httpx.Headers(headers)
+
+
+class _Content(httpx.AsyncByteStream, httpx.SyncByteStream):
+    """A body in one piece, as ``httpx.ByteStream`` is; that reads it by a generator, which takes longer."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self._is_read = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter((self._content,))
+
+    def __aiter__(self) -> Self:
+        self._is_read = False
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._is_read:
+            raise StopAsyncIteration
+        self._is_read = True
+        return self._content
 
 
 def _add_allocation(answer: httpx.Response) -> httpx.Response:
