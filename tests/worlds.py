@@ -442,6 +442,8 @@ class ViewEngine:
     async def read(self, answer: Callable[[View], T]) -> T:
         return answer(self.view)
 
+    read_recent = read
+
     async def submit(
         self, proposal: Proposal, origin: Origin, answer: Callable[[View, bool], T], size: int = 0
     ) -> T | Rejection:

@@ -102,7 +102,7 @@ class AgentApi:
         path = request.path
         if path in HEALTH_PATHS:
             return await self._health.handle(request)
-        caller = read_caller(dict(request.headers), self._token)
+        caller = read_caller(request.headers, self._token)
         self._hosts.check_caller(caller)
         if request.method != "POST":
             return _refusal(405, "The method must be POST.")

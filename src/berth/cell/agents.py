@@ -12,6 +12,7 @@ host that registered in that version, until the host's agent sends a credential;
 
 import hmac
 import re
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -50,7 +51,7 @@ class AgentCaller(NamedTuple):
         return None if self.secret is None else digest_of(self.secret)
 
 
-def read_caller(headers: dict[str, str], join_token: str | None) -> AgentCaller:
+def read_caller(headers: Mapping[str, str], join_token: str | None) -> AgentCaller:
     token = headers.get(protocol.TOKEN_HEADER, "")
     may_join = join_token is None or hmac.compare_digest(token.encode(), join_token.encode())
     version = headers.get(protocol.VERSION_HEADER, "1")

@@ -61,8 +61,10 @@ class Mailbox:
         self, host: str, busy: Iterable[str]
     ) -> tuple[tuple[AgentCommand, ...], tuple[str, ...]]:
         """Commands that a host is not busy with yet, and the ids of those that it is to give up."""
+        here = self._by_host.get(host)
+        if not here:
+            return (), ()
         known = set(busy)
-        here = self._by_host.get(host, {})
         fresh = tuple(waiting.command for id, waiting in here.items() if id not in known)
         return fresh, tuple(id for id, waiting in here.items() if waiting.is_aborted)
 

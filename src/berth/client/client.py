@@ -286,6 +286,8 @@ class Client:
 
     async def _exchange(self, request: httpx.Request) -> Answer:
         response = await self._transport.handle_async_request(request)
+        # Said, and not looked for in all of them: what is read of them here is ASCII.
+        response.headers.encoding = "iso-8859-1"
         try:
             pieces: list[bytes] = []
             size = 0

@@ -105,17 +105,15 @@ def _give_number(future: SimTask | SimFuture) -> int:
 
 class _Handle:
     """A callback, as ``asyncio.Handle`` and ``asyncio.TimerHandle`` are, and no more than is needed of them:
-    hundreds of thousands are made in one run."""
+    hundreds of thousands are made in one run. So the loop makes them without a constructor."""
 
     __slots__ = ("_args", "_callback", "_context", "_is_cancelled", "_when", "life")
-
-    def __init__(self, callback: Any, args: Any, context: Context, when: float = 0.0) -> None:
-        self._callback = callback
-        self._args = args
-        self._context = context
-        self._when = when
-        self._is_cancelled = False
-        self.life: Life | None = context.get(LIFE)
+    _args: Any
+    _callback: Any
+    _context: Context
+    _is_cancelled: bool
+    _when: float
+    life: Life | None
 
     def when(self) -> float:
         return self._when
@@ -131,6 +129,9 @@ class _Handle:
     def is_due(self) -> bool:
         """Whether somebody who lives still wants it."""
         return not self._is_cancelled and (self.life is None or self.life.is_alive)
+
+
+_new_handle: Final = object.__new__
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -152,20 +153,34 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self.now_s
 
+    get_debug = staticmethod(bool)
+    """False. It is asked for each task and each future, and this is the fastest way to say so."""
+
     # -- scheduling -----------------------------------------------------------------------------
 
     def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> Any:  # type: ignore[override]
-        handle = _Handle(callback, args, contextvars.copy_context() if context is None else context)
+        handle = _new_handle(_Handle)
+        handle._callback = callback
+        handle._args = args
+        handle._context = context = contextvars.copy_context() if context is None else context
+        handle._is_cancelled = False
+        handle.life = context.get(LIFE)
         self._ready.append(handle)
         return handle
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> Any:  # type: ignore[override]
-        context = contextvars.copy_context() if context is None else context
-        timer = _Handle(callback, args, context, when)
+        timer = _new_handle(_Handle)
+        timer._callback = callback
+        timer._args = args
+        timer._context = context = contextvars.copy_context() if context is None else context
+        timer._is_cancelled = False
+        timer._when = when
+        timer.life = context.get(LIFE)
         timers = self._timers
-        heapq.heappush(timers, (when, self.next_number(), timer))
+        self._numbers = number = self._numbers + 1
+        heapq.heappush(timers, (when, number, timer))
         if len(timers) > self._tidy_at:
             # Most deadlines are cancelled.
             self._timers = [entry for entry in self._timers if entry[2].is_due]

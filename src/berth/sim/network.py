@@ -207,7 +207,7 @@ class _Exchange:
         self._mishap = mishap
         self._loop = asyncio.get_running_loop()
         self._times = 2 if mishap == "sent twice" else 1
-        self._gone: asyncio.Future[None] | None = None
+        self._serving: _Serving | None = None
         self.answered: asyncio.Future[httpx.Response] = self._loop.create_future()
 
     def start(self) -> None:
@@ -244,32 +244,27 @@ class _Exchange:
             return
         if not self._tell(process, "before"):
             return
-        gone = self._gone = self._loop.create_future()
+        gone: asyncio.Future[None] = self._loop.create_future()
         sent = _SentAnswer()
         receive = _receive(self._request.content, gone, self._client.ended)
         task = process.spawn(application(_scope(self._request, self._client.name), receive, sent.take))
+        self._serving = _Serving(process, task, sent, gone)
+        task.add_done_callback(self._take)
+        process.ended.add_done_callback(self._take)
 
-        def end(done: "asyncio.Future[None]") -> None:
-            """The first of both is done: the application, or its process."""
-            if self._gone is gone:
-                task.remove_done_callback(end)
-                process.ended.remove_done_callback(end)
-                self._leave()
-                self._take(process, task, sent)
-
-        task.add_done_callback(end)
-        process.ended.add_done_callback(end)
-
-    def _take(self, process: Process, task: "asyncio.Future[None]", sent: "_SentAnswer") -> None:
-        """What the server has sent, if it was not cut off."""
-        if not task.done() or task.exception() is not None:
+    def _take(self, done: "asyncio.Future[None]") -> None:
+        """The application has ended, or its process: whichever comes first."""
+        serving = self._leave()
+        if serving is None:
+            return
+        if not serving.task.done() or serving.task.exception() is not None:
             self._cut(_DIED)
             return
-        if not self._tell(process, "after"):
+        if not self._tell(serving.process, "after"):
             return
-        answer = sent.response(self._request)
+        answer = serving.sent.response(self._request)
         for told in self._network.answered:
-            told(self._client.name, self._request, answer, process)
+            told(self._client.name, self._request, answer, serving.process)
         if self._mishap == "changed" and answer.status_code == 200:
             answer = _add_allocation(answer)
         self._times -= 1
@@ -298,11 +293,24 @@ class _Exchange:
         if not self.answered.done():
             self.answered.set_exception(httpx.ReadError(why))
 
-    def _leave(self) -> None:
-        """Nobody reads any more what the server sends, if it was reached."""
-        gone, self._gone = self._gone, None
-        if gone is not None:
-            gone.set_result(None)
+    def _leave(self) -> "_Serving | None":
+        """Nobody reads any more what the server sends, if it was reached. What refers to it is let go of:
+        otherwise each exchange would be there until the garbage collector comes."""
+        serving, self._serving = self._serving, None
+        if serving is not None:
+            serving.task.remove_done_callback(self._take)
+            serving.process.ended.remove_done_callback(self._take)
+            serving.gone.set_result(None)
+        return serving
+
+
+class _Serving(NamedTuple):
+    """A request at its server's. ``gone`` is resolved when nobody waits for the answer any more."""
+
+    process: Process
+    task: "asyncio.Future[None]"
+    sent: "_SentAnswer"
+    gone: "asyncio.Future[None]"
 
 
 class _Transport(httpx.AsyncBaseTransport):
@@ -337,7 +345,7 @@ class _SentAnswer:
         return httpx.Response(self._status, headers=headers, stream=stream, request=request)
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=64)
 def _parse_headers(headers: tuple[tuple[bytes, bytes], ...]) -> httpx.Headers:
     """Parsed once: most answers have the same."""
     return httpx.Headers(headers)
