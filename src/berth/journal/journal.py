@@ -67,6 +67,8 @@ _READ_BATCHES: Final = 1000
 _PREPARE_ATTEMPTS: Final = 20
 """More than there are processes that start together."""
 
+_RECENT: Final = 256
+
 _PROBE_INDEX: Final = -1
 _PROBE_BYTES: Final = 16 << 10
 """More than a page of any database: there has to be room for it."""
@@ -96,6 +98,9 @@ class Journal:
         self._connection: sa.Connection | None = None
         # The newest row that was read, written or taken over: its index, the id of its batch, its digest.
         self._seen: tuple[int, str, str | None] | None = None
+        # The digests of the last rows, each with its index: who follows the history a few rows behind the end
+        # need not look them up.
+        self._recent: list[tuple[int, str | None]] = [(0, None)] * _RECENT
         self._watchdog = Watchdog(STATEMENT_TIMEOUT_S) if dialect.interrupt is not None else None
         sql = dialect.engine.dialect
         assert sql.loaded_dbapi is not None, "an engine has loaded its driver"
@@ -174,12 +179,13 @@ class Journal:
         if index == 0:
             return [None]
         # Read once: while history is read in one thread, another may take over the next row.
-        seen = self._seen
-        if seen is not None and seen[0] == index:
-            return [seen[2]]
+        found, digest = self._recent[index % _RECENT]
+        if found == index:
+            return [digest]
         return list(self.execute(_DIGEST, {"index": index}).scalars())
 
     def _see(self, row: JournalRow) -> None:
+        self._recent[row.index % _RECENT] = (row.index, row.digest)
         if self._seen is None or self._seen[0] < row.index:
             self._seen = (row.index, row.batch_id, row.digest)
 

@@ -23,6 +23,7 @@ from berth.journal import (
     SqliteAddress,
     open_journal,
 )
+from berth.journal.database import Damaged
 from berth.journal.sqlite import sqlite_dialect
 from berth.model.events import (
     AggregatesChanged,
@@ -100,6 +101,25 @@ def test_what_is_appended_is_read_back_in_order(journal: Journal) -> None:
     assert list(journal.read(Index(2))) == written[2:]
     assert list(journal.read(Index(3))) == []
     assert journal.tail() == 3
+
+
+def test_what_is_read_a_few_rows_behind_the_end_is_one_statement(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for index in (1, 2, 3):
+        journal.append(batch(index))
+    asked: list[object] = []
+    monkeypatch.setattr(Journal, "execute", lambda *arguments: asked.append(arguments))
+    assert [one.index for one in journal.read(Index(1))] == [2, 3]
+    assert not asked, "the digest of the row before is known"
+
+
+def test_the_first_row_is_verified_however_many_follow(journal: Journal, path: Path) -> None:
+    for index in range(1, 300):
+        journal.append(batch(index))
+    change(path, "UPDATE journal SET batch_id = 'another' WHERE idx = 1")
+    with pytest.raises(Damaged, match="entry 1"):
+        list(journal.read(START))
 
 
 def test_every_kind_of_event_survives(journal: Journal) -> None:
