@@ -50,6 +50,7 @@ class World:
             "servers",
             f"server/{self.server}",
             "moves",
+            f"drain/{self.host}",
             "why?flavor=m1.small&count=2",
             "why?flavor=m1.small&vcpus=999",
             "groups",

@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
-from tests.clouds import PROGRAMS
+from tests.clouds import PROGRAMS, wait_for
 from tests.console.conftest import HOSTS, Console
 from tests.console.test_servers import create_server, show_server
 
@@ -69,6 +69,35 @@ def test_a_move_shows_both_sides_and_can_be_aborted(console: Console) -> None:
     expect(under_way).to_contain_text("Nothing is under way.")
     assert show_server(console, server)["OS-EXT-SRV-ATTR:host"] == source
     console.ask("DELETE", f"/compute/v2.1/servers/{server}")
+
+
+def test_a_host_is_drained_after_a_look_at_the_plan(console: Console) -> None:
+    server = create_server(console, "leaves")
+    host = str(show_server(console, server)["OS-EXT-SRV-ATTR:host"])
+    console.enter(f"host/{host}")
+    page = console.page
+    page.get_by_role("link", name="Drain …").click()
+    expect(page.get_by_role("region", name="The plan")).to_contain_text("Nothing has been changed yet.")
+    moves = page.get_by_role("region", name="Servers that leave").first
+    expect(moves.get_by_role("row", name="leaves")).to_contain_text("live migration")
+    page.get_by_role("button", name=f"Drain {host}").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Reason").fill("new fans")
+    dialog.get_by_role("button", name="Drain").click()
+    expect(page.get_by_role("region", name="How far it is")).to_contain_text("0 of 1 server have left.")
+    expect(moves.get_by_role("row", name="leaves")).to_contain_text("moving")
+    page.get_by_role("navigation", name="Views").get_by_role("link", name="Moves").click()
+    expect(page.get_by_role("region", name="Drains").first).to_contain_text(host)
+    page.get_by_role("region", name="Drains").first.get_by_role("link", name=host).click()
+    page.get_by_role("button", name="Stop").click()
+    page.get_by_role("dialog").get_by_role("button", name="Stop").click()
+    expect(page.get_by_text(f"The drain of {host} is stopped.")).to_be_visible()
+    path = f"/compute/v2.1/servers/{server}"
+    [migration] = console.ask("GET", f"{path}/migrations")["migrations"]
+    console.ask("DELETE", f"{path}/migrations/{migration['id']}")
+    wait_for(lambda: show_server(console, server)["OS-EXT-STS:task_state"] is None, lambda: path)
+    console.ask("DELETE", path)
+    console.ask("PATCH", f"/berth/v1/hosts/{host}", {"host": {"disabled": False}})
 
 
 def test_the_journal_says_who_changed_what_by_which_request(console: Console) -> None:

@@ -428,10 +428,57 @@ declare namespace Api {
     name: string;
   }
 
+  interface DrainChange {
+    after: DrainValues | null;
+    before: DrainValues | null;
+    id: string;
+    kind: "drain";
+  }
+
+  interface DrainDetail {
+    began_at?: string | null;
+    host_name: string;
+    host_uuid: string;
+    moved: number;
+    moves: Array<DrainMoveDetail>;
+    request_id: string;
+    state: "done" | "draining" | "planned";
+    stays: Array<StayDetail>;
+    stays_total: number;
+    updated_at?: string | null;
+    user_id: string;
+  }
+
+  interface DrainMoveDetail {
+    again_at?: string | null;
+    attempts?: number;
+    destination: string | null;
+    how: "cold" | "live" | "offload" | null;
+    name: string;
+    server: string;
+    state: "blocked" | "moving" | "planned" | "waiting";
+    text?: string | null;
+  }
+
+  interface DrainValues {
+    host_name: string;
+    left: number;
+    left_out?: Array<string>;
+    moved: number;
+    state: string;
+    updated_at: string;
+    user_id: string;
+  }
+
+  interface Drains {
+    drains: Array<DrainDetail>;
+    next?: string | null;
+  }
+
   interface Event {
     action: string;
     at: string;
-    changes: Array<ResourceClassChange | TraitChange | ProviderChange | VersionChange | InventoryChange | TraitsChange | AggregatesChange | ConsumerChange | AggregateChange | HostChange | GroupChange | MemberChange | ServerChange | MigrationChange | FlavorChange | ImageChange | ActionChange | ComputeHostChange | ComputeAggregateChange | CellChange | ClusterChange | QuotasChange | AssignmentChange | InternalChange | UnreadableChange>;
+    changes: Array<ResourceClassChange | TraitChange | ProviderChange | VersionChange | InventoryChange | TraitsChange | AggregatesChange | ConsumerChange | AggregateChange | HostChange | GroupChange | MemberChange | ServerChange | MigrationChange | FlavorChange | ImageChange | ActionChange | ComputeHostChange | ComputeAggregateChange | CellChange | ClusterChange | DrainChange | QuotasChange | AssignmentChange | InternalChange | UnreadableChange>;
     global_request_id?: string | null;
     index: number;
     project: string | null;
@@ -730,7 +777,7 @@ declare namespace Api {
   interface LastChange {
     action: string;
     at: string;
-    changes: Array<ResourceClassChange | TraitChange | ProviderChange | VersionChange | InventoryChange | TraitsChange | AggregatesChange | ConsumerChange | AggregateChange | HostChange | GroupChange | MemberChange | ServerChange | MigrationChange | FlavorChange | ImageChange | ActionChange | ComputeHostChange | ComputeAggregateChange | CellChange | ClusterChange | QuotasChange | AssignmentChange | InternalChange | UnreadableChange>;
+    changes: Array<ResourceClassChange | TraitChange | ProviderChange | VersionChange | InventoryChange | TraitsChange | AggregatesChange | ConsumerChange | AggregateChange | HostChange | GroupChange | MemberChange | ServerChange | MigrationChange | FlavorChange | ImageChange | ActionChange | ComputeHostChange | ComputeAggregateChange | CellChange | ClusterChange | DrainChange | QuotasChange | AssignmentChange | InternalChange | UnreadableChange>;
     changes_total: number;
     index: number;
     project: string | null;
@@ -836,6 +883,11 @@ declare namespace Api {
     node_groups: Array<NewNodeGroup>;
   }
 
+  interface NewDrain {
+    dry_run?: boolean;
+    reason?: string;
+  }
+
   interface NewGroup {
     domain?: string;
     max_per_domain?: number | null;
@@ -916,6 +968,10 @@ declare namespace Api {
 
   interface OneCluster {
     cluster: ClusterDetail;
+  }
+
+  interface OneDrain {
+    drain: DrainDetail;
   }
 
   interface OneExplanation {
@@ -1252,10 +1308,20 @@ declare namespace Api {
     host_uuid: string;
   }
 
+  interface StartDrain {
+    drain?: NewDrain;
+  }
+
   interface StatusChange {
     build_failures?: number;
     disabled?: boolean;
     reason?: string | null;
+  }
+
+  interface StayDetail {
+    consumer: string;
+    name: string | null;
+    text: string;
   }
 
   interface Stock {

@@ -3,9 +3,10 @@
 
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { askFirst } from "./actions.js";
+import { linkTo } from "./address.js";
 import { ask } from "./api.js";
 import { chip } from "./parts.js";
-import { may } from "./session.js";
+import { may, session } from "./session.js";
 
 /** @typedef {Api.HostDetail} Host */
 
@@ -42,9 +43,10 @@ export function domainOf(host, kind) {
 /** What can be done with a host, for those who may. @param {Host} host */
 export function hostButtons(host) {
   if (!may("berth:hosts:update")) return nothing;
+  const drain = may("berth:drains:create") && session.settings?.has_servers ? html`<a class="button" href=${linkTo("drain", host.name)}>Drain …</a>` : nothing;
   return host.disabled
-    ? html`<button @click=${() => askFirst(enabling(host))}>Enable</button>`
-    : html`<button @click=${() => askFirst(disabling(host))}>Disable</button>`;
+    ? html`${drain}<button @click=${() => askFirst(enabling(host))}>Enable</button>`
+    : html`${drain}<button @click=${() => askFirst(disabling(host))}>Disable</button>`;
 }
 
 /**

@@ -3,6 +3,7 @@
 
 import { may, session } from "./session.js";
 import { drawCluster, drawClusters, titleOfCluster } from "./views/clusters.js";
+import { drawDrain, titleOfDrain } from "./views/drain.js";
 import { drawFleet } from "./views/fleet.js";
 import { drawGroup, drawGroups, titleOfGroup } from "./views/groups.js";
 import { drawHost, titleOfHost } from "./views/host.js";
@@ -38,6 +39,7 @@ const VIEWS = [
   { name: "servers", label: "Servers", draw: drawServers, rule: "os_compute_api:servers:detail", needsServers: true },
   { name: "server", label: "Server", draw: drawServer, rule: "os_compute_api:servers:show", needsServers: true, isHidden: true, below: "servers", titleOf: titleOfServer },
   { name: "moves", label: "Moves", draw: drawMoves, rule: "berth:operations:list", needsServers: true },
+  { name: "drain", label: "Drain", draw: drawDrain, rule: "berth:drains:list", isHidden: true, below: "moves", titleOf: titleOfDrain },
   { name: "why", label: "Why", draw: drawWhy, rule: "berth:explain" },
   { name: "groups", label: "Groups", draw: drawGroups, rule: "berth:groups:list" },
   { name: "group", label: "Group", draw: drawGroup, rule: "berth:groups:show", isHidden: true, below: "groups", titleOf: titleOfGroup },

@@ -14,7 +14,7 @@ import { use } from "../sources.js";
 const PAGE = 100;
 const FIELDS = ["kind", "subject", "user", "project", "request_id", "since", "until", "before"];
 const CHANGES_SHOWN = 8;
-const KINDS = ["server", "migration", "action", "consumer", "host", "compute_host", "provider", "inventory", "provider_traits", "provider_aggregates", "aggregate", "group", "member", "cluster", "flavor", "image", "quotas", "assignment"];
+const KINDS = ["server", "migration", "action", "consumer", "host", "compute_host", "provider", "inventory", "provider_traits", "provider_aggregates", "aggregate", "group", "member", "cluster", "drain", "cell", "flavor", "image", "quotas", "assignment"];
 
 /** @param {import("../address.js").Address} address */
 export function drawJournal({ query }) {

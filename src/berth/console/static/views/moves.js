@@ -11,6 +11,7 @@ import { count, formatDuration, secondsSince, timeOf } from "../format.js";
 import { ago, chip, filters, link, panel, show, textFilter, time } from "../parts.js";
 import { may } from "../session.js";
 import { ofKind, use } from "../sources.js";
+import { drawDrains } from "./drain.js";
 import { allocationsTable, concernsOf, readHoldings } from "./server.js";
 
 /** @typedef {Api.OperationDetail} Operation */
@@ -27,7 +28,8 @@ export function drawMoves({ query }) {
     ${show(source, ({ operations, truncated }) => {
       const running = operations.filter((one) => one.state === "running");
       const failed = operations.filter((one) => one.state === "failed");
-      return html`${panel("Under way", running.length === 0 ? html`<p class="quiet">Nothing is under way.</p>` : html`<ul class="operations">${repeat(running, (one) => one.id, (one, place) => drawRunning(one, place))}</ul>`, { beside: html`<span class="quiet">${count(running.length, "operation")}</span>` })}
+      return html`${may("berth:drains:list") ? drawDrains() : nothing}
+        ${panel("Under way", running.length === 0 ? html`<p class="quiet">Nothing is under way.</p>` : html`<ul class="operations">${repeat(running, (one) => one.id, (one, place) => drawRunning(one, place))}</ul>`, { beside: html`<span class="quiet">${count(running.length, "operation")}</span>` })}
         ${panel("Failed last", failed.length === 0 ? html`<p class="quiet">Nothing has failed.</p>` : html`<ul class="operations">${repeat(failed, (one) => one.id, drawFailed)}</ul>`)}
         ${truncated ? html`<p class="quiet">There are more than are shown: name a host or a server.</p>` : nothing}`;
     })}`;
