@@ -257,8 +257,12 @@ def url(text: str) -> str:
     try:
         parts = urlsplit(text)
         is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        is_good = is_good and not parts.query and not parts.fragment
     except ValueError:
         is_good = False
+    if "@" in text:
+        # It is shown in messages: it must hold no secret, and this message must not show it either.
+        raise argparse.ArgumentTypeError("name and password do not belong into an address")
     if not is_good:
         raise argparse.ArgumentTypeError(f"{text!r} is refused: it must look like http://HOST:PORT")
     return text.rstrip("/")

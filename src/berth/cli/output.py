@@ -6,6 +6,7 @@ others cannot control the terminal: only printable characters of them are shown.
 """
 
 import contextlib
+import io
 import threading
 from collections.abc import Iterator, Sequence
 from typing import IO, Final, NamedTuple
@@ -93,6 +94,9 @@ class Screen:
         if not console.is_terminal and width is None:
             console = Console(file=stream, highlight=False, markup=False, emoji=False, width=_ENDLESS)
         self.console = console
+        if isinstance(console.file, io.TextIOWrapper):
+            # A name may have characters that the locale has not.
+            console.file.reconfigure(errors="backslashreplace")
 
     @property
     def is_terminal(self) -> bool:
@@ -104,8 +108,14 @@ class Screen:
     def print_json(self, value: object, *, in_one_line: bool = False) -> None:
         content = msgspec.json.encode(value)
         text = content if in_one_line else msgspec.json.format(content)
-        self.console.file.write(text.decode() + "\n")
-        self.console.file.flush()
+        stream = self.console.file
+        if isinstance(stream, io.TextIOWrapper):
+            # JSON is UTF-8, whatever the locale is.
+            stream.flush()
+            stream.buffer.write(text + b"\n")
+        else:
+            stream.write(text.decode() + "\n")
+        stream.flush()
 
 
 def stack(*parts: RenderableType) -> Group:

@@ -7,6 +7,7 @@ its help.
 
 import argparse
 import difflib
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
@@ -14,6 +15,7 @@ from typing import Any, Final, NoReturn
 
 _FORMATTER: Final = argparse.RawDescriptionHelpFormatter
 _SHOWN_MAX: Final = 8
+_UNDECODABLE: Final = re.compile("[\udc80-\udcff]")
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -75,6 +77,8 @@ class CommandParser(argparse.ArgumentParser):
         found, left = super().parse_known_args(given, namespace)
         if left:
             self._refuse_unknown(left[0])
+        for value in vars(found).values():
+            self._refuse_undecodable(value)
         return found, left
 
     def error(self, message: str) -> NoReturn:
@@ -109,6 +113,12 @@ class CommandParser(argparse.ArgumentParser):
         if not hint and " " not in self.prog:
             hint = f"; options of a command stand behind it: {self.prog} COMMAND {option}"
         self.error(f"there is no option {option}{hint}")
+
+    def _refuse_undecodable(self, value: object) -> None:
+        """A word that was not UTF-8 when it was typed. Files may have such names; nothing else has."""
+        for word in value if isinstance(value, list) else [value]:
+            if isinstance(word, str) and not word.isascii() and _UNDECODABLE.search(word):
+                self.error(f"{word!a} is not UTF-8")
 
     def _has_option(self, word: str) -> bool:
         return word.partition("=")[0] in self._option_string_actions

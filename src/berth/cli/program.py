@@ -1,5 +1,6 @@
 """The commands of ``berth``. Each is a module with ``add_arguments`` and ``run``."""
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -71,18 +72,38 @@ _COMMANDS: Final = (
 """The name, the module, the group in help, and the summary of each command."""
 
 
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
 def run_program(argv: Sequence[str] | None) -> int:
-    arguments = make_parser().parse_args(argv)
     try:
-        status: int = arguments.run(arguments)
-        return status
+        try:
+            arguments = make_parser().parse_args(argv)
+            status: int = arguments.run(arguments)
+            return status
+        finally:
+            # What cannot be written is noticed here, and not when Python ends.
+            if sys.stdout is not None:
+                sys.stdout.flush()
     except (CommandError, SettingsError) as error:
         print(f"berth: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
-        # The reader has seen enough (| head). Python would complain when it flushes at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader has seen enough (| head).
+        _discard_output()
         return 0
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        _discard_output()
+        what = error.filename or "the output"
+        print(f"berth: {what} cannot be written: {error.strerror}", file=sys.stderr)
+        return 2
+
+
+def _discard_output() -> None:
+    """Python would complain of what is left when it flushes at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class TopParser(CommandParser):

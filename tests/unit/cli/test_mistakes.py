@@ -5,10 +5,12 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from berth.cli import main
+from berth.cli.program import make_parser
 from tests.servers import ROOT
 
 pytestmark = pytest.mark.fast
@@ -110,3 +112,49 @@ def test_an_interrupt_is_no_traceback(delay_s: float) -> None:
     _, said = process.communicate(timeout=30)
     assert "Traceback" not in said
     assert process.returncode in (130, 0), said
+
+
+@pytest.mark.parametrize("words", [["host"], ["log"], ["why"], ["op"], ["who"]])
+def test_an_argument_that_is_not_utf_8_is_refused(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a shell hands it over: each byte that is no UTF-8 as half of a surrogate."""
+    said = refuse(capsys, *words, "a\udcff")
+    assert said.startswith(f"usage: berth {words[0]} ")
+    assert said.splitlines()[-1] == f"berth {words[0]}: 'a\\udcff' is not UTF-8"
+
+
+def test_a_folder_may_have_any_name() -> None:
+    assert make_parser().parse_args(["hosts", "--data", "a\udcff"]).data == Path("a\udcff")
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("http://op:pass-word@127.0.0.1:1", "name and password do not belong into an address"),
+        ("http://op@127.0.0.1:1", "name and password do not belong into an address"),
+        ("http://127.0.0.1:1/?region=1", "it must look like http://HOST:PORT"),
+        ("http://127.0.0.1:1/#x", "it must look like http://HOST:PORT"),
+    ],
+)
+def test_an_address_holds_no_secret(address: str, reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is part of every message."""
+    said = refuse(capsys, "hosts", "--url", address)
+    assert reason in said
+    assert "pass-word" not in said
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("words", [["settings"], ["settings", "--json"], ["completion", "bash"]])
+def test_a_full_disk_is_no_traceback(words: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        process = subprocess.run(
+            [sys.executable, "-c", "import sys; from berth.cli import main; sys.exit(main())", *words],
+            cwd=ROOT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=30,
+        )
+    assert process.stderr == "berth: the output cannot be written: No space left on device\n"
+    assert process.returncode == 2

@@ -84,3 +84,22 @@ def test_json_is_indented_or_in_one_line() -> None:
     Screen(stream).print_json({"a": "x" * 300}, in_one_line=True)
     assert json.loads(stream.getvalue()) == {"a": "x" * 300}
     assert stream.getvalue().count("\n") == 1
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_any_name_can_be_printed_in_any_locale(encoding: str) -> None:
+    content = io.BytesIO()
+    stream = io.TextIOWrapper(content, encoding=encoding)
+    Screen(stream, width=80).print(TableView(("name",), [("日本",)]))
+    stream.flush()
+    assert content.getvalue() == b"NAME\n\\u65e5\\u672c\n"
+
+
+def test_json_is_utf_8_in_any_locale() -> None:
+    content = io.BytesIO()
+    stream = io.TextIOWrapper(content, encoding="latin-1")
+    stream.write("first\n")
+    Screen(stream).print_json({"name": "日本"}, in_one_line=True)
+    first, shown = content.getvalue().splitlines()
+    assert first == b"first"
+    assert json.loads(shown.decode("utf-8")) == {"name": "日本"}
