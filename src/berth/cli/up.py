@@ -161,7 +161,7 @@ def run(arguments: argparse.Namespace) -> int:
         _refuse_taken(arguments.listen)
         folder = Folder(arguments.data)
         with folder.lock():
-            return asyncio.run(_supervise(_make_plan(arguments, folder)))
+            return asyncio.run(_supervise(make_plan(arguments, folder)))
     except (CannotListen, FleetError) as error:
         raise CommandError(str(error)) from error
 
@@ -177,7 +177,7 @@ async def _supervise(plan: UpPlan) -> int:
             if plan.arguments.json:
                 print(msgspec.json.encode(_list_parts(plan)).decode(), flush=True)
             else:
-                _say(_write_help(plan), sys.stdout)
+                _say(write_help(plan), sys.stdout)
             await _run_until_stopped(stop, supervisor, asyncio.Event().wait())
         return 0
     except (BootstrapError, ProcessFailed, ClientError) as error:
@@ -232,7 +232,7 @@ def _say(words: str, stream: Any = None) -> None:
     print(words, file=stream or sys.stderr, flush=True)
 
 
-def _write_help(plan: UpPlan) -> str:
+def write_help(plan: UpPlan) -> str:
     """What to try, with commands that are there."""
     clouds = _shorten(plan.folder.clouds)
     openstack = Path(sys.executable).with_name("openstack")
@@ -364,7 +364,7 @@ def _read_body(answer: Answer) -> Any:
 # -- what is run ---------------------------------------------------------------------------------
 
 
-def _make_plan(arguments: argparse.Namespace, folder: Folder) -> UpPlan:
+def make_plan(arguments: argparse.Namespace, folder: Folder) -> UpPlan:
     host, _, port = arguments.listen.rpartition(":")
     cells = tuple(f"cell{number}" for number in range(1, arguments.cells + 1))
     hosts = _name_hosts(arguments, cells)

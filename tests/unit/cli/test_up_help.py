@@ -1,0 +1,42 @@
+"""What ``berth up`` says when all is up: commands that are there, and nothing else."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from berth.cli import up
+from berth.cli.folder import Folder
+from berth.cli.program import make_parser
+
+pytestmark = pytest.mark.fast
+
+
+def print_help(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, programs: Path) -> str:
+    monkeypatch.setattr("sys.executable", str(programs / "python"))
+    monkeypatch.setenv("PATH", "")
+    arguments = make_parser().parse_args(["up", "--hosts", "2"])
+    plan = up.make_plan(arguments, Folder(tmp_path / "data"))
+    return up.write_help(plan)
+
+
+def test_a_command_that_is_not_there_is_not_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = print_help(tmp_path, monkeypatch, tmp_path)
+    assert "openstack" not in text.lower()
+    named = re.findall(r"^  \S+/berth ([a-z]+) ", text, re.MULTILINE)
+    assert set(named) == {"status", "hosts", "why", "who", "doctor", "sim"}
+    assert set(named) <= set(make_parser().actions)
+
+
+def test_where_the_openstack_command_is_there_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "openstack").touch()
+    assert f"{tmp_path}/openstack server create --flavor m1.small" in print_help(
+        tmp_path, monkeypatch, tmp_path
+    )
+
+
+def test_the_console_is_named_with_its_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = print_help(tmp_path, monkeypatch, tmp_path)
+    assert "http://127.0.0.1:8778/console/    user admin, project admin" in text
