@@ -49,6 +49,7 @@ _COMMANDS: Final = (
     ("cells", "cells", _LOOK, "list cells: whether they can be reached, and what waits for them"),
     ("pools", "pools", _LOOK, "list what hosts share, and how much of it is used"),
     ("doctor", "doctor", _LOOK, "compare servers with their allocations, list what is wrong, repair it"),
+    ("drain", "drain", _CHANGE, "have all servers leave a host: the plan first, then one after the other"),
     ("pool", "pool", _CHANGE, "list, create, change and delete what hosts share: storage, addresses"),
     ("cluster", "cluster", _CHANGE, "create, watch, scale, repair and delete clusters of servers"),
     ("up", "up", _TRY, "run a region, its cells and a simulated fleet, for a first look"),
