@@ -25,14 +25,30 @@ OTHERS: Final = {"auditor": "auditor", "operator": "operator", "reader": "reader
 """Users beside those of ``berth up``, and their roles. A user's password is its name, made longer."""
 
 
-class Console:
+class ApiUser:
+    """Asks the APIs of a cloud, as any of its users."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self.cloud = cloud
+        self.secrets: dict[str, str] = json.loads((cloud.data / "secrets.json").read_text())
+        self.secrets |= {user: make_password(user) for user in OTHERS}
+
+    def ask(self, method: str, path: str, body: object = None, user: str = "admin") -> Any:
+        headers = {
+            "x-auth-token": self.secrets[user],
+            "openstack-api-version": "compute 2.94,placement 1.39",
+        }
+        answer = httpx.request(method, f"{self.cloud.url}{path}", json=body, headers=headers, timeout=30)
+        assert answer.status_code < 400, answer.text
+        return answer.json() if answer.content else None
+
+
+class Console(ApiUser):
     """The console of a cloud in a page of a browser. ``asked``: what it has requested so far."""
 
     def __init__(self, cloud: Cloud, page: Page) -> None:
-        self.cloud = cloud
+        super().__init__(cloud)
         self.page = page
-        self.secrets: dict[str, str] = json.loads((cloud.data / "secrets.json").read_text())
-        self.secrets |= {user: make_password(user) for user in OTHERS}
         self.statuses: list[tuple[int, str]] = []
         self.asked: list[Request] = []
         self.errors: list[str] = []
@@ -60,16 +76,6 @@ class Console:
         self.open(view)
         self.sign_in(user)
         expect(self.page.get_by_role("navigation", name="Views")).to_be_visible()
-
-    def ask(self, method: str, path: str, body: object = None, user: str = "admin") -> Any:
-        """What the API answers to the same user."""
-        headers = {
-            "x-auth-token": self.secrets[user],
-            "openstack-api-version": "compute 2.94,placement 1.39",
-        }
-        answer = httpx.request(method, f"{self.cloud.url}{path}", json=body, headers=headers, timeout=30)
-        assert answer.status_code < 400, answer.text
-        return answer.json() if answer.content else None
 
     def expect_error(self, part: str) -> None:
         """An error with this text is meant to be in the browser's log."""

@@ -4,12 +4,12 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.clouds import wait_for
-from tests.console.conftest import Console
+from tests.console.conftest import ApiUser, Console
 
 pytestmark = pytest.mark.clients
 
 
-def create_server(console: Console, name: str, user: str = "admin", **fields: object) -> str:
+def create_server(console: ApiUser, name: str, user: str = "admin", **fields: object) -> str:
     """A server that is ACTIVE, or what else has become of it."""
     image = console.ask("GET", "/image/v2/images?name=cirros")["images"][0]["id"]
     body = {"name": name, "imageRef": image, "flavorRef": "1", "networks": "none"} | fields
@@ -18,7 +18,7 @@ def create_server(console: Console, name: str, user: str = "admin", **fields: ob
     return server
 
 
-def show_server(console: Console, id: str) -> dict[str, object]:
+def show_server(console: ApiUser, id: str) -> dict[str, object]:
     server: dict[str, object] = console.ask("GET", f"/compute/v2.1/servers/{id}")["server"]
     return server
 
