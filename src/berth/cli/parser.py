@@ -10,8 +10,9 @@ import difflib
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from importlib import import_module
 from typing import Any, Final, NoReturn
+
+from berth.cli import import_uninterrupted
 
 _FORMATTER: Final = argparse.RawDescriptionHelpFormatter
 _SHOWN_MAX: Final = 8
@@ -34,7 +35,7 @@ class CommandParser(argparse.ArgumentParser):
     def load(self) -> None:
         """Have all arguments of this command."""
         if self.module is not None:
-            command = import_module(f"berth.cli.{self.module}")
+            command = import_uninterrupted(f"berth.cli.{self.module}")
             self.module = None
             command.add_arguments(self)
             self.set_defaults(run=command.run)

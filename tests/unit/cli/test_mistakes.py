@@ -114,6 +114,32 @@ def test_an_interrupt_is_no_traceback(delay_s: float) -> None:
     assert process.returncode in (130, 0), said
 
 
+@pytest.mark.parametrize("module", ["berth.cli.program", "berth.cli.inspect"])
+def test_an_interrupt_while_c_code_is_imported_is_no_traceback(module: str) -> None:
+    """Such code makes an ImportError of it, or something stranger."""
+    script = f"""
+import os, signal, sys, time
+from berth.cli import main
+
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == {module!r}:
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(5)
+            except KeyboardInterrupt:
+                raise ImportError("as C code has it") from None
+
+sys.meta_path.insert(0, Finder())
+sys.exit(main(["inspect", "--json"]))
+"""
+    process = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=30
+    )
+    assert process.stderr == ""
+    assert process.returncode == 130
+
+
 @pytest.mark.parametrize("words", [["host"], ["log"], ["why"], ["op"], ["who"]])
 def test_an_argument_that_is_not_utf_8_is_refused(
     words: list[str], capsys: pytest.CaptureFixture[str]
