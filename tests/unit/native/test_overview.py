@@ -117,6 +117,12 @@ async def test_some_of_each_kind_are_shown_and_all_are_counted(
     assert shown["wrong_total"] == {"host_down": 3}
 
 
+async def test_servers_fit_where_there_is_a_cell(region: RegionWorld) -> None:
+    await region.host(7, {"VCPU": 64, "MEMORY_MB": 65536, "DISK_GB": 1000})
+    fits = {flavor["name"]: flavor["fits"] for flavor in (await show(region))["flavors"]}
+    assert (fits["huge"], fits["small"]) == (0, 12), "host-7 is in no cell"
+
+
 async def test_fits_are_counted_again_after_a_while(region: RegionWorld) -> None:
     before = (await show(region))["flavors"]
     await region.active("db")

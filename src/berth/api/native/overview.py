@@ -40,7 +40,7 @@ from berth.model.events import Batch, Entry
 from berth.model.ids import Index, ProviderId
 from berth.model.placement import CELL, HEALTHY, SHARES_VIA_AGGREGATE, ZONE
 from berth.model.rejections import Rejection
-from berth.model.scheduling import ScheduleRequest
+from berth.model.scheduling import ANY_CELL, ScheduleRequest
 from berth.model.servers import Action, Flavor, Host, Server
 from berth.runtime.clock import Clock
 from berth.sagas.hosts import status_of
@@ -440,6 +440,7 @@ def _count_flavor(view: View, flavor: Flavor, options: SchedulerOptions) -> Flav
         at_least=1,
         project="",
         user="",
+        cell=ANY_CELL,
         metadata=needed.metadata,
         image=needed.image,
     )
