@@ -45,7 +45,13 @@ _INDEXES: Final[dict[type[Any], dict[str, Callable[[Any], Iterable[str]]]]] = {
     Action: {
         "server": lambda action: (action.server,),
         # Those that are done are not looked for by that.
-        "state": lambda action: () if action.outcome == "done" else (action.outcome,),
+        "state": lambda action: (
+            (action.state,)
+            if action.state == "running" or action.state == "failed"
+            else ("failed",)
+            if action.state is None and action.message is not None
+            else ()
+        ),
     },
     RevokedToken: {"user": lambda token: (token.user,)},
     Flavor: {"name": lambda flavor: (flavor.name,)},
@@ -142,11 +148,10 @@ class Records:
                     if not ids[key]:
                         del ids[key]
             for key in come:
-                found = ids.get(key)
-                if found is None:
+                if key not in ids:
                     ids[key] = {id: None}
-                else:
-                    found.setdefault(id)
+                elif id not in ids[key]:
+                    ids[key][id] = None
         for note in self._followers:
             note(record)
 

@@ -14,6 +14,7 @@ from berth.api.native import changes, event_kinds
 from berth.api.native.changes import change_of, require_all
 from berth.model import events as e
 from berth.model.clusters import Cluster
+from berth.model.drains import Drain, DrainMove
 from berth.model.events import AnyRecord, RecordChanged
 from berth.model.saga_runs import Agent, Assignment, ClaimSnapshot, Instance, Outbox, SagaRun, Spec, Term
 from berth.model.servers import (
@@ -69,6 +70,7 @@ SAMPLES: tuple[AnyRecord, ...] = (
     Assignment(
         id="s on p", server="s", host="p", holder="s", run="w", units={"p": {"PCPU": ("4",)}}, counts={}
     ),
+    Drain(id="p", name="host-1", project="p", user="u", request_id="r", moves=(DrainMove(server="s"),)),
     CellStatus(id="cell1", is_reachable=False, text="refused", since_s=5, heard_at_s=4),
     Cluster(id="c", name="c", project="p", user="u"),
     Counter(id="migration", value=1),
