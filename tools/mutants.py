@@ -109,6 +109,7 @@ MUTANTS: Final = (
         instead="pass",
         why="a batch whose outcome was unknown is written again, though it is in the journal",
         profile="claims",
+        seed=3,
     ),
     Mutant(
         name="stale read",
@@ -153,6 +154,7 @@ MUTANTS: Final = (
 """,
         why="a writer that was stopped meanwhile writes where the journal was pruned",
         profile="claims",
+        seed=5,
     ),
     Mutant(
         name="another past accepted",
@@ -161,6 +163,7 @@ MUTANTS: Final = (
         instead="if row is not None and row.idx < index:",
         why="a standby that lacks the last rows is written to as if it had them",
         profile="claims",
+        seed=2,
     ),
     # -- view -----------------------------------------------------------------------------------
     Mutant(
@@ -220,6 +223,7 @@ if event.after is not None:
         instead="if used + asked > capacity + 1 and used + asked > used_before:",
         why="one more is claimed than there is",
         profile="claims",
+        seed=2,
     ),
     Mutant(
         name="consumer generation not checked",
@@ -296,6 +300,7 @@ if event.after is not None:
         return _next_version(run, phase="failed")
 """,
         why="what a failed saga has claimed is not given back",
+        seed=3,
     ),
     Mutant(
         name="wrong holdings after failure",
@@ -320,6 +325,7 @@ if event.after is not None:
 both = plus((run.claim.held, dest.held))
         changes = [_ConsumerChange(run.server, INSTANCE, run.claim, both, keeps=True, left=left)]""",
         why="a claim that moves to an alternate keeps the host before it",
+        seed=3,
     ),
     Mutant(
         name="confirm releases the server",
@@ -347,6 +353,7 @@ both = plus((run.claim.held, dest.held))
         text="evacuated = (*evacuated, left)",
         instead="evacuated = evacuated or ()",
         why="what was held on the dead host is never released",
+        seed=2,
     ),
     Mutant(
         name="flavor kept after a revert",
@@ -369,6 +376,7 @@ both = plus((run.claim.held, dest.held))
         text="if view.records.get(SagaRun, run.id) is not None or instance.last >= run.number:",
         instead="if view.records.get(SagaRun, run.id) is not None:",
         why="a saga run that has ended is executed again when it is handed over twice",
+        seed=2,
     ),
     Mutant(
         name="deadline ignored",
@@ -411,6 +419,7 @@ both = plus((run.claim.held, dest.held))
         text="self.settle(host, command, reason)",
         instead="self.settle(host, command, None)",
         why="the commands of a host that is down count as carried out",
+        seed=3,
     ),
     # -- heartbeats -----------------------------------------------------------------------------
     Mutant(
@@ -433,6 +442,7 @@ both = plus((run.claim.held, dest.held))
         text="self._heard_ns.get(host, started_ns)",
         instead="self._heard_ns.get(host, 0)",
         why="a conductor that starts gives hosts no time to be heard of",
+        seed=2,
     ),
     Mutant(
         name="heard of too late",
@@ -478,6 +488,7 @@ places = [place.id for place in (run.dest,) if place is not None]
             await self._enact(lambda view: release_evacuated(view, self._ids, host, (), now_ns))
 """,
         why="what an evacuated server held is released while it is still on its old host",
+        seed=11,
     ),
     # -- agent ----------------------------------------------------------------------------------
     Mutant(
@@ -516,6 +527,7 @@ places = [place.id for place in (run.dest,) if place is not None]
         instead="return ()",
         why="a host counts as clean, dies, and has the leftover again",
         profile="operators",
+        seed=9,
     ),
     Mutant(
         name="earlier command not stopped",
@@ -532,17 +544,16 @@ places = [place.id for place in (run.dest,) if place is not None]
         why="an agent and its conductor tell each other of a leftover that is gone, without a pause",
     ),
     Mutant(
-        name="leftover brought back",
+        name="leftover without a fence",
         file="agent/commands.py",
         text="""\
-        return server in self._driver.servers() or any(
-            job.command.server == server and id not in self._state.results for id, job in self._jobs.items()
-        )
+        job = _Job(command, is_leftover=True)
+        self._supersede_earlier(job)
 """,
         instead="""\
-        return server in self._driver.servers()
+        job = _Job(command, is_leftover=True)
 """,
-        why="a command that is under way builds a server where it is to be destroyed",
+        why="a command that comes late builds again what was destroyed as a leftover",
     ),
     Mutant(
         name="leftover destroyed before a report",
@@ -550,6 +561,8 @@ places = [place.id for place in (run.dest,) if place is not None]
         text="job.command.server == server and id not in self._state.results for id, job",
         instead="job.command.server == server for id, job",
         why="a leftover is destroyed without a pause until the conductor takes the report of its command",
+        profile="clusters",
+        seed=17,
     ),
     Mutant(
         name="leftover destroyed for ever",
