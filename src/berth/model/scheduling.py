@@ -44,12 +44,13 @@ class ProviderQuery(Constraints, frozen=True, kw_only=True):
 
 
 class RequestGroup(Constraints, frozen=True, kw_only=True):
-    """Resources to be found together. A suffixed group comes from one provider. ``label`` says what it is
-    for, where people know that by another name than its suffix."""
+    """Resources to be found together. A suffixed group comes from one provider, and from none of those in
+    ``ruled_out``. ``label`` says what it is for, where people know that by another name than its suffix."""
 
     suffix: str = UNSUFFIXED
     label: str = ""
     resources: tuple[tuple[str, int], ...] = ()
+    ruled_out: frozenset[ProviderId] = frozenset()
 
 
 class Affinity(msgspec.Struct, frozen=True):

@@ -70,7 +70,8 @@ def _satisfies_alone(facts: "_Facts", group: RequestGroup, provider: ProviderId)
         return False
     traits, aggregates = facts.traits(provider), facts.aggregates(provider)
     return (
-        all(facts.fits(provider, name, amount) for name, amount in group.resources)
+        provider not in group.ruled_out
+        and all(facts.fits(provider, name, amount) for name, amount in group.resources)
         and all(traits.intersection(alternatives) for alternatives in group.required)
         and not traits & group.forbidden
         and _is_member(aggregates, group)

@@ -11,7 +11,7 @@ request, and notes where it is met. Here it is set and removed, for a server tha
 So at every moment all of a server's needs are held, or none.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Final
 
@@ -20,7 +20,7 @@ import msgspec
 from berth.ledger import decide, replace_record
 from berth.model.commands import UNCHECKED, Claim, Enact, ReplaceAllocations
 from berth.model.ids import ConsumerId, ProviderId
-from berth.model.placement import INSTANCE, NUMA_ROOT
+from berth.model.placement import INSTANCE, NUMA_ROOT, SHARES_VIA_AGGREGATE
 from berth.model.rejections import (
     NeedDoesNotFit,
     NeedInUse,
@@ -34,7 +34,7 @@ from berth.model.rejections import (
     TooManyNeeds,
 )
 from berth.model.saga_runs import Assignment, assignment_id
-from berth.model.scheduling import Affinity, HostCandidate
+from berth.model.scheduling import HostCandidate
 from berth.model.servers import (
     NEED_GROUPS_TOTAL_MAX,
     NEEDS_MAX,
@@ -201,8 +201,7 @@ def _meet(view: View, server: Server, place: Place, need: Need, rest: Held, now_
     with Trial(view) as trial:
         if not isinstance(verdict, Rejection):
             trial.apply(verdict)
-        found = list(islice(_find_candidates(view, place, need), CANDIDATES_TRIED_MAX))
-        near = _choose_near(view, server, need, found)
+        near = list(islice(_find_near(view, server, place, need, rest), CANDIDATES_TRIED_MAX))
         for candidate in near:
             whole = msgspec.structs.replace(freed, wanted=plus((rest, candidate.wanted)))
             verdict = decide(view, ReplaceAllocations((whole,)), now_s)
@@ -210,48 +209,60 @@ def _meet(view: View, server: Server, place: Place, need: Need, rest: Held, now_
                 (met,) = locate_needs((need,), candidate)
                 return met
             refused = verdict
-        short = None if refused is not None or found else _find_short_group(view, place, need)
-    return NeedDoesNotFit(server.id, need.name, place.name, refused, short, bool(found) and not near)
+        is_far = not near and next(_find_candidates(view, place, need), None) is not None
+        short = None if near or is_far else _find_short_group(view, place, need)
+    return NeedDoesNotFit(server.id, need.name, place.name, refused, short, is_far)
 
 
-def _find_candidates(view: View, place: Place, need: Need) -> Iterator[HostCandidate]:
-    """The ways to meet a need at a host."""
+def _find_candidates(
+    view: View, place: Place, need: Need, far: Mapping[str, frozenset[ProviderId]] = {}
+) -> Iterator[HostCandidate]:
+    """The ways to meet a need at a host. ``far``: what is too far away for each group, by its suffix."""
+    ask = ask_needs((need,))
+    groups = tuple(
+        msgspec.structs.replace(group, ruled_out=far.get(group.suffix, frozenset())) for group in ask.groups
+    )
     host = view.providers.get(ProviderId(place.id))
-    candidates = HostCandidates.of(view, ask_needs((need,)), is_there=True)
+    candidates = HostCandidates.of(view, msgspec.structs.replace(ask, groups=groups), is_there=True)
     assert not isinstance(candidates, Rejection), "the names have been looked at"
     return iter(()) if host is None else candidates.at(host)
 
 
-def _choose_near(
-    view: View, server: Server, need: Need, candidates: list[HostCandidate]
-) -> list[HostCandidate]:
-    """Of the ways to meet a need those in which PCI devices are as near to the server's NUMA cells as they
-    must be, and those first in which they are as near as they should be."""
-    groups = list_pci_groups((need,))
-    asked = read_flavor(flavor_sizes(server.flavor), server.image_properties, pci_groups=groups)
-    if not groups or isinstance(asked, SpecInvalid):
-        return candidates
-    suffixes = {suffix for suffix, _ in groups}
-    cells = {id for id, _ in server.held if NUMA_ROOT in view.providers[id].traits}
-    chosen: list[HostCandidate] = []
+def _find_near(view: View, server: Server, place: Place, need: Need, rest: Held) -> Iterator[HostCandidate]:
+    """The ways to meet a need in which PCI devices are as near to the server's NUMA cells as they must be,
+    and those first in which they are as near as they should be. ``rest``: what the server holds beside the
+    need."""
+    pci_groups = list_pci_groups((need,))
+    asked = read_flavor(flavor_sizes(server.flavor), server.image_properties, pci_groups=pci_groups)
+    if not pci_groups or isinstance(asked, SpecInvalid):
+        yield from _find_candidates(view, place, need)
+        return
+    host = view.providers.get(ProviderId(place.id))
+    suffixes = {suffix for suffix, _ in pci_groups}
+    seen: set[HostCandidate] = set()
     for ask in (asked.ask, *asked.otherwise[-1:]):
         affinities = [affinity for affinity in ask.affinities if affinity.suffix in suffixes]
-        chosen += [
-            candidate
-            for candidate in candidates
-            if candidate not in chosen
-            and all(_is_near(view, dict(candidate.mappings), affinity, cells) for affinity in affinities)
-        ]
-    return chosen
+        far = {one.suffix: _find_far(view, host, one.or_outside, rest) for one in affinities}
+        for candidate in _find_candidates(view, place, need, far):
+            if candidate not in seen:
+                seen.add(candidate)
+                yield candidate
 
 
-def _is_near(
-    view: View, providers: dict[str, tuple[ProviderId, ...]], affinity: Affinity, cells: set[ProviderId]
-) -> bool:
-    at: ProviderRecord | None = view.providers[providers[affinity.suffix][0]]
-    while at is not None and NUMA_ROOT not in at.traits:
-        at = at.parent
-    return affinity.or_outside if at is None else at.id in cells
+def _find_far(view: View, host: ProviderRecord | None, or_outside: bool, rest: Held) -> frozenset[ProviderId]:
+    """The providers that a host could use and that are not in a NUMA cell which the server holds something
+    of; those in no cell at all are among them unless ``or_outside``."""
+    cells = {id for id, _ in rest if NUMA_ROOT in view.providers[id].traits}
+    pools = map(view.record, view.rows_with_trait(SHARES_VIA_AGGREGATE))
+
+    def is_near(record: ProviderRecord) -> bool:
+        at: ProviderRecord | None = record
+        while at is not None and NUMA_ROOT not in at.traits:
+            at = at.parent
+        return or_outside if at is None else at.id in cells
+
+    usable = (*(() if host is None else host.tree()), *pools)
+    return frozenset(record.id for record in usable if not is_near(record))
 
 
 def _find_short_group(view: View, place: Place, need: Need) -> str | None:

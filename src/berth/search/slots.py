@@ -162,6 +162,8 @@ def _single_slot(
         # A group that asks for no resources must say which provider it means by a trait or aggregate.
         own = np.full(view.row_end, bool(group.required or group.member_of))
     narrow(view, own, group)
+    for id in group.ruled_out:
+        own[view.providers[id].row] = False
     slot = Slot(group, tuple(amounts), own, spans=False)
     slot.anchors = roots_of(view, own)
     view.steps.take(len(sharing.rows) * (1 + view.row_end // 4000))
