@@ -17,7 +17,7 @@ from berth.model.events import (
     TraitsChanged,
 )
 from berth.model.ids import AggregateId, ClassId, ConsumerId, ProviderId, Row
-from berth.model.placement import SHARES_VIA_AGGREGATE, STANDARD_CLASSES, Consumer, Inventory
+from berth.model.placement import NUMA_ROOT, SHARES_VIA_AGGREGATE, STANDARD_CLASSES, Consumer, Inventory
 from berth.model.scheduling import UNSUFFIXED, Affinity, CandidatesRequest, RequestGroup
 from berth.oracle.candidates import Candidate, all_candidates
 from berth.search.candidates import Candidates, SearchOptions, find_candidates
@@ -408,6 +408,21 @@ def test_every_candidate_alone_can_be_claimed(
                 inventory = record.inventories[class_id]
                 assert record.used.get(class_id, 0) + amount <= inventory.capacity
                 assert inventory.min_unit <= amount <= inventory.max_unit
+
+
+def test_a_numa_cell_is_not_taken_for_another_device_below_its_host() -> None:
+    """Where a device beside no cell will do, a choice that leads nowhere with the one leads on with the
+    other."""
+    device = TreeNode(0, {"SRIOV_NET_VF": (Inventory(3), 0)}, frozenset(), frozenset())
+    cell = device._replace(parent=1, traits=frozenset({NUMA_ROOT}))
+    host = TreeNode(0, {}, frozenset(), frozenset())
+    view = planted([[host, device, cell]])
+    groups = tuple(RequestGroup(suffix=suffix, resources=(("SRIOV_NET_VF", 1),)) for suffix in SUFFIXES)
+    near = (Affinity("1", frozenset("23"), or_outside=True), Affinity("2", frozenset("3")))
+    request = CandidatesRequest(groups=groups, affinities=near)
+    expected = all_candidates(view, request)
+    assert len(expected) == 3
+    assert set(plain(view, search(view, request, UNLIMITED))) == expected
 
 
 def test_oracle_itself_on_a_forest_worked_out_by_hand() -> None:

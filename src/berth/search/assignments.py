@@ -581,11 +581,11 @@ class _Search:
         asked = {name for rule in self._trait_rules for any_of in rule.required for name in any_of}
         traits = tuple(name for name in record.traits if name in asked)
         # Where one must stand below another, the place in the tree matters: only leaves below one parent are
-        # alike.
+        # alike, and cells and other leaves are not.
         place: object = None
         if self._subtree_sets or self._near:
             parent = record.parent.row if record.parent is not None else None
-            place = (parent, record.row if record.children else None)
+            place = (parent, record.row if record.children else None, NUMA_ROOT in record.traits)
         tree = record.root.row if self._one_per_tree else None
         return tuple(slots), free, traits, place, tree, self._rule.role(record)
 
