@@ -87,6 +87,10 @@ def test_a_host_shows_its_tree_and_who_holds_it(console: Console) -> None:
     expect(holds).to_contain_text("VCPU 1, MEMORY_MB 512 MiB, DISK_GB 1 GiB")
     holds.get_by_role("link").click()
     expect(page.get_by_role("heading", name="holder", level=1)).to_be_visible()
+    page.go_back()
+    page.get_by_role("link", name="Operations").click()
+    expect(page.get_by_label("Host", exact=True)).to_have_value(host["name"])
+    expect(page.get_by_role("region", name="Under way")).to_contain_text("Nothing is under way.")
     console.ask("DELETE", f"/compute/v2.1/servers/{id}")
 
 

@@ -7,7 +7,7 @@ import { get } from "../api.js";
 import { count, formatAmount, formatNumber } from "../format.js";
 import { classesOf, hostButtons, stateChip } from "../hosts.js";
 import { bar, facts, link, panel, show, table } from "../parts.js";
-import { may } from "../session.js";
+import { may, session } from "../session.js";
 import { use } from "../sources.js";
 import { amounts } from "./server.js";
 
@@ -29,6 +29,7 @@ export function drawHost({ id }) {
   return show(source, (host) => html`
     <div class="head"><h1>${host.name}</h1>${stateChip(host)}
       <div class="beside">
+        ${may("berth:operations:list") && session.settings?.has_servers ? html`<a class="button" href=${linkTo("moves", "", { host: host.name })}>Operations</a>` : nothing}
         ${may("berth:events:list") ? html`<a class="button" href=${linkTo("journal", "", { subject: host.uuid })}>History</a>` : nothing}
         ${hostButtons(host)}
       </div>
