@@ -6,7 +6,6 @@ from pathlib import Path
 from berth.agent.process import ControlError, break_host, heal_host
 from berth.cli.command import CommandError, add_action, add_json
 from berth.cli.folder import Folder
-from berth.cli.output import Screen
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -36,6 +35,9 @@ def run(arguments: argparse.Namespace) -> int:
     except ControlError as error:
         raise CommandError(str(error)) from error
     if arguments.json:
+        # Imported here: scripts break and heal many hosts, one after the other.
+        from berth.cli.output import Screen
+
         Screen().print_json({"host": host, "is_broken": arguments.action == "break"})
     else:
         print(text)
