@@ -73,6 +73,8 @@ class Moment(NamedTuple):
     run_s: int = RUN_S
 
 
+_STEPS_PER_SUBJECT: Final = 2
+
 Judge = Callable[[View, str, Moment], Finding | None]
 
 
@@ -94,6 +96,7 @@ def examine(view: View, now_s: int) -> tuple[Finding, ...]:
 def run_check(view: View, check: FindingCheck, moment: Moment) -> Iterator[Finding]:
     """The findings of one check. The view must not change meanwhile."""
     for subject in check.subjects(view):
+        view.steps.take(_STEPS_PER_SUBJECT)
         finding = check.judge(view, subject, moment)
         if finding is not None:
             yield finding

@@ -349,3 +349,10 @@ def test_a_host_that_placement_has_lost_is_found() -> None:
     assert "not in the cell's aggregate" in outside.sentence
     assert "its provider is gone" in gone.sentence
     assert isinstance(try_repair(region, gone.id), RepairUnsafe)
+
+
+def test_a_look_is_charged_by_what_is_looked_at(region: Region) -> None:
+    subjects = sum(len(list(check.subjects(region.view))) for check in CHECKS)
+    before = region.view.steps.left
+    examine(region.view, region.now_s)
+    assert before - region.view.steps.left >= subjects > 0
