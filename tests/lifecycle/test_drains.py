@@ -10,6 +10,7 @@ from berth.agent.drivers.behaviour import Rule, SimBehaviour
 from berth.ledger import replace_record
 from berth.model.commands import Enact
 from berth.model.drains import Drain
+from berth.model.ids import ProviderId
 from berth.model.servers import Server
 from berth.sim.cloud import SimCloud
 from tests.lifecycle.chaos import check_at_rest
@@ -163,6 +164,107 @@ async def test_a_move_that_fails_is_tried_again() -> None:
         assert move["again_at"]
         assert move["text"]
         assert (await _drained(cloud, host))["moved"] == 1
+
+
+async def test_asked_for_again_it_tries_at_once_what_has_failed_and_keeps_the_reason() -> None:
+    behaviour = SimBehaviour(
+        build_seconds=0,
+        live_migrate_seconds=1,
+        other_seconds=0,
+        rules=(Rule(outcome="fail", verb="live_migrate", times=2),),
+    )
+    async with running(behaviour=behaviour) as cloud:
+        host = next(iter(cloud.hosts))
+        path = f"/berth/v1/hosts/{host}/drain"
+        await _created(cloud, host)
+        await _ask(cloud, "POST", path, {"drain": {"reason": "new fans"}}, 202)
+        await cloud.until(lambda view: any(one.moves[0].attempts == 2 for one in view.records.all(Drain)))
+        plan = (await _ask(cloud, "POST", path, {"drain": {"dry_run": True}}))["drain"]
+        again = (await _ask(cloud, "POST", path, {}, 202))["drain"]
+        for move in (plan["moves"][0], again["moves"][0]):
+            assert (move["state"], move["attempts"], move["again_at"]) == ("planned", 0, None), move
+        assert (await _ask(cloud, "GET", f"/berth/v1/hosts/{host}"))["host"]["reason"] == "new fans"
+        assert (await _drained(cloud, host))["moved"] == 1
+
+
+async def test_asked_for_again_it_confirms_at_once_what_could_not_be() -> None:
+    """The source must destroy what is left of it there: that fails once."""
+    behaviour = SimBehaviour(
+        build_seconds=0, other_seconds=0, rules=(Rule(outcome="fail", verb="destroy", times=1),)
+    )
+    async with running(behaviour=behaviour) as cloud:
+        host = next(iter(cloud.hosts))
+        path = f"/berth/v1/hosts/{host}/drain"
+        await done(cloud, "stop", await _created(cloud, host))
+        await _ask(cloud, "POST", path, {}, 202)
+        await cloud.until(lambda view: any(one.moves[0].attempts for one in view.records.all(Drain)))
+        [move] = (await _ask(cloud, "POST", path, {}, 202))["drain"]["moves"]
+        assert (move["state"], move["attempts"], move["again_at"]) == ("moving", 0, None), move
+        assert (await _drained(cloud, host))["moved"] == 1
+        await check_at_rest(cloud)
+
+
+async def test_two_hosts_that_are_drained_at_once_do_not_fill_each_other() -> None:
+    async with running() as cloud:
+        one, other, refuge = cloud.hosts
+        for host in (one, other):
+            for _ in range(2):
+                await _created(cloud, host)
+        for host in (one, other):
+            await _ask(cloud, "POST", f"/berth/v1/hosts/{host}/drain", {}, 202)
+        there = cloud.hosts[refuge].host.id
+        await cloud.until(lambda view: view.records.count_found(Server, "host", there) == 4)
+        await cloud.until(lambda view: all(drain.state == "done" for drain in view.records.all(Drain)))
+        await check_at_rest(cloud)
+
+
+async def test_servers_of_a_host_that_dies_are_to_be_evacuated_in_every_state() -> None:
+    async with running() as cloud:
+        host = next(iter(cloud.hosts))
+        path = f"/berth/v1/hosts/{host}/drain"
+        servers = [await _created(cloud, host) for _ in range(2)]
+        await _ask(cloud, "POST", path, {}, 202)
+        await cloud.until(lambda view: any(one.moves[0].run for one in view.records.all(Drain)))
+        cloud.hosts[host].kill()
+        here = cloud.hosts[host].host.id
+        await cloud.until(lambda view: view.hosts[ProviderId(here)].down)
+        await cloud.all_at_rest()
+        assert {(await cloud.server(one.id)).state for one in servers} == {"error", "active"}  # type: ignore[union-attr]
+        for move in (await _ask(cloud, "GET", path))["drain"]["moves"]:
+            assert (move["state"], move["text"]) == (
+                "blocked",
+                f"the host {host} is down: evacuate the server",
+            )
+        for server in servers:
+            assert await done(cloud, "evacuate", server) is not None
+        shown = await _drained(cloud, host)
+        assert (shown["moved"], shown["stays_total"]) == (2, 2)
+        for stay in shown["stays"]:
+            assert "when the host is up again" in stay["text"]
+            assert "confirm" not in stay["text"]
+        cloud.hosts[host].revive()
+        await cloud.until(
+            lambda view: not any(part.consumers for part in view.providers[ProviderId(here)].tree())
+        )
+        assert (await _drained(cloud, host))["stays"] == []
+
+
+async def test_a_host_that_is_renamed_or_removed_during_its_drain() -> None:
+    async with running() as cloud:
+        host = next(iter(cloud.hosts))
+        id = cloud.hosts[host].host.id
+        await _ask(cloud, "POST", f"/berth/v1/hosts/{host}/drain", {}, 202)
+        cloud.hosts[host].kill()
+        placement = cloud.client({"x-auth-token": "admin", "openstack-api-version": "placement 1.39"})
+        answer = await placement.ask("PUT", f"/resource_providers/{id}", {"name": "host-new"})
+        assert answer.status == 200, answer
+        assert (await _ask(cloud, "GET", "/berth/v1/hosts/host-new/drain"))["drain"][
+            "host_name"
+        ] == "host-new"
+        answer = await placement.ask("DELETE", f"/resource_providers/{id}")
+        assert answer.status == 204, answer
+        await cloud.until(lambda view: not any(view.records.all(Drain)))
+        assert (await _ask(cloud, "GET", "/berth/v1/drains"))["drains"] == []
 
 
 async def test_a_drain_can_be_stopped_and_survives_the_region() -> None:

@@ -885,7 +885,7 @@ declare namespace Api {
 
   interface NewDrain {
     dry_run?: boolean;
-    reason?: string;
+    reason?: string | null;
   }
 
   interface NewGroup {

@@ -73,10 +73,10 @@ def find_obstacle(view: View, server: Server) -> str | None:
         return f"it is locked{by}{reason}: unlock it"
     if server.migration is not None and server.run is None:
         return f"its migration {server.migration} waits to be confirmed or reverted"
-    if find_how(server) is None and server.run is None:
-        return f"it is in state {server.state}: rebuild it, or delete it"
     if view.hosts.get(ProviderId(server.place.id), HEALTHY).down:
         return f"the host {server.place.name} is down: evacuate the server"
+    if find_how(server) is None and server.run is None:
+        return f"it is in state {server.state}: rebuild it, or delete it"
     return None
 
 

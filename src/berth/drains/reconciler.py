@@ -70,7 +70,7 @@ def find_due(view: View, drain: Drain, now_s: int) -> Due:
             server = view.records.get(Server, move.server)
             if server is None or server.place is None or server.run is not None:
                 continue
-            if server.migration is not None and server.migration == move.migration:
+            if is_unconfirmed(server, move):
                 return Due(now, confirmed=move)
             if find_obstacle(view, server) is None:
                 return Due(now, moved=move)
@@ -145,7 +145,7 @@ def _bring_up_to_date(view: View, drain: Drain, now_s: int) -> Drain:
         if move.run is not None and server.run != move.run:
             move = _end_run(view, drain, server, move, now_s)
         is_here = server.place is not None and server.place.id == drain.id
-        if is_here or move.run is not None or _is_unconfirmed(server, move):
+        if is_here or move.run is not None or is_unconfirmed(server, move):
             moves.append(move)
         else:
             moved += 1
@@ -160,7 +160,8 @@ def _bring_up_to_date(view: View, drain: Drain, now_s: int) -> Drain:
     )
 
 
-def _is_unconfirmed(server: Server, move: DrainMove) -> bool:
+def is_unconfirmed(server: Server, move: DrainMove) -> bool:
+    """Whether it has been moved while it was stopped, and that is to be confirmed."""
     return move.migration is not None and server.migration == move.migration
 
 

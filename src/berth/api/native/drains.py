@@ -18,6 +18,7 @@ from berth.api.native.calls import NativeCall, NativeRoute, answer_from, respond
 from berth.api.native.fields import LIMIT_DEFAULT, KeyMarker, Limit, NativeBody, Next, Text, Time, Uuid
 from berth.api.native.hosts import find_host_id, name_of_consumer
 from berth.drains.plan import How, PlannedMove, find_how, find_obstacle, plan_drain
+from berth.drains.reconciler import is_unconfirmed
 from berth.ledger import remove_record, replace_record
 from berth.model.commands import Enact, SetHostStatus
 from berth.model.drains import MOVES_MAX, Drain, DrainMove
@@ -98,7 +99,13 @@ class Drains(msgspec.Struct):
 
 class NewDrain(NativeBody, frozen=True, kw_only=True):
     dry_run: Annotated[bool, Meta(description="Answer with the plan, and change nothing.")] = False
-    reason: Annotated[Text, Meta(description="Why the host is disabled, for those who look at it.")] = _REASON
+    reason: Annotated[
+        Text | None,
+        Meta(
+            description="Why the host is disabled, for those who look at it. Without it the reason of a host "
+            "that is disabled already stays."
+        ),
+    ] = None
 
 
 class StartDrain(NativeBody, frozen=True, kw_only=True):
@@ -130,7 +137,9 @@ async def start_drain(call: NativeCall) -> Response:
             return planned
         drain, _ = planned
         id = ProviderId(drain.id)
-        status = msgspec.structs.replace(view.hosts.get(id, HEALTHY), disabled=True, reason=asked.reason)
+        before = view.hosts.get(id, HEALTHY)
+        reason = asked.reason or (before.reason if before.disabled else None) or _REASON
+        status = msgspec.structs.replace(before, disabled=True, reason=reason)
         return Enact((replace_record(view, drain),), (SetHostStatus(id, status),))
 
     return await call.submit(propose, lambda view: respond(_find(view, call, named), 202))
@@ -147,9 +156,7 @@ def _plan(view: View, call: NativeCall, now_s: int) -> tuple[Drain, tuple[Planne
         return HostTooFull(name, count, MOVES_MAX)
     plan = plan_drain(view, now_s, call.context(), word_rejection, id)
     before = view.records.get(Drain, id)
-    under_way = (
-        {} if before is None else {one.server: one for one in before.moves if one.run or one.migration}
-    )
+    under_way = {move.server: move for move in _list_under_way(view, before)}
     moves = [
         under_way.pop(move.server)
         if move.server in under_way
@@ -168,6 +175,14 @@ def _plan(view: View, call: NativeCall, now_s: int) -> tuple[Drain, tuple[Planne
         updated_at_s=now_s,
     )
     return drain, plan
+
+
+def _list_under_way(view: View, drain: Drain | None) -> Iterator[DrainMove]:
+    """What is being moved already, as if no attempt had failed."""
+    for move in () if drain is None else drain.moves:
+        server = view.records.get(Server, move.server)
+        if server is not None and (move.run is not None or is_unconfirmed(server, move)):
+            yield msgspec.structs.replace(move, attempts=0, again_at_s=0, text=None)
 
 
 def word_rejection(rejection: Rejection) -> str:
@@ -227,9 +242,10 @@ def _describe(view: View, drain: Drain, plan: Sequence[PlannedMove] | None = Non
     """A drain that is under way; or, with a ``plan``, one that is not begun."""
     view.steps.take(_STEPS_PER_SERVER * len(drain.moves))
     stays = list(_list_staying(view, drain))
+    record = view.providers.get(ProviderId(drain.id))
     return DrainDetail(
         host_uuid=drain.id,
-        host_name=drain.name,
+        host_name=drain.name if record is None else record.name,
         state=drain.state if plan is None else "planned",
         moved=drain.moved,
         moves=[_describe_move(view, drain, move) for move in drain.moves],
@@ -247,7 +263,7 @@ def _describe_move(view: View, drain: Drain, move: DrainMove) -> DrainMoveDetail
     if server is None:
         return DrainMoveDetail(move.server, "", "waiting", None, None, text="it was deleted")
     obstacle = None
-    if move.run is not None or (move.migration is not None and server.migration == move.migration):
+    if move.run is not None or is_unconfirmed(server, move):
         state: MoveState = "moving"
     elif server.place is not None and (obstacle := find_obstacle(view, server)) is not None:
         state = "blocked"
@@ -286,8 +302,12 @@ def _say_why_it_stays(view: View, drain: Drain, id: ConsumerId) -> str | None:
     migration = view.records.get(Migration, id)
     if migration is not None:
         is_own = any(move.migration == id or move.server == migration.server for move in drain.moves)
+        if is_own:
+            return None
+        if migration.type == "evacuation":
+            return f"server {migration.server} was evacuated: it is released when the host is up again"
         way = f"confirm or revert the {migration.type} of server {migration.server}"
-        return None if is_own else f"it holds what the server would return to: {way}"
+        return f"it holds what the server would return to: {way}"
     if view.records.get(Server, id) is not None:
         return None
     return "it is no server of this region: whoever made it must move it"
