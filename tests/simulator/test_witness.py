@@ -48,7 +48,7 @@ def test_a_command_that_is_carried_out_again_is_found(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(CommandRunner, "take", take_again)
     expected = "which it has reported already"
-    assert expected in find_failure(OneFault(kill_at_write), MINUTES, expected)
+    assert expected in find_failure(OneFault(kill_at_write), MINUTES, expected, 39)
 
 
 def test_a_command_that_comes_after_a_later_one_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
