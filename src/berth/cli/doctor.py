@@ -3,11 +3,10 @@ is safe to repair, after a dry run."""
 
 import argparse
 import asyncio
-import sys
 from typing import Any, Final
 
 from berth.cli.command import CommandError, add_json, describe
-from berth.cli.output import Screen, TableColumn, TableView, count, show_patience
+from berth.cli.output import Screen, TableColumn, TableView, confirm, count, show_patience
 from berth.cli.region import add_region, connect
 from berth.client import Client, ClientError
 
@@ -85,7 +84,7 @@ class _Visit:
         if not safe:
             self._print("\nnothing can be repaired safely")
             return self._end(found, 1)
-        if not yes and not _confirm(len(safe)):
+        if not yes and not confirm(f"repair {count(len(safe), 'finding')}?"):
             self._print("nothing has been changed")
             return 1
         done = await self._repair(safe, dry_run=False)
@@ -116,11 +115,6 @@ class _Visit:
 
 def _make_results(repairs: list[dict[str, Any]]) -> TableView:
     return TableView(_RESULT_COLUMNS, [(one["outcome"], one["id"], one["detail"]) for one in repairs])
-
-
-def _confirm(number: int) -> bool:
-    print(f"\nrepair {count(number, 'finding')}? [y/N] ", end="", flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _format_row(finding: dict[str, Any]) -> tuple[str, ...]:

@@ -15,7 +15,18 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from berth.cli.command import DAY_S, CommandError, add_json, add_seconds, describe
-from berth.cli.output import Cell, Screen, TableColumn, TableView, clean, count, mark, show_patience, stack
+from berth.cli.output import (
+    Cell,
+    Screen,
+    TableColumn,
+    TableView,
+    clean,
+    confirm,
+    count,
+    mark,
+    show_patience,
+    stack,
+)
 from berth.cli.region import add_region, connect
 from berth.client import Client, ClientError
 from berth.runtime.clock import Clock, SystemClock
@@ -111,8 +122,7 @@ class HostDrain:
         """Begin, if that is confirmed; whether it was."""
         if not self._arguments.yes:
             self._screen.print(_render(await self.plan()))
-            print(f"\ndrain {self._arguments.host}? [y/N] ", end="", flush=True)
-            if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            if not confirm(f"drain {self._arguments.host}?"):
                 return False
         asked = {} if self._arguments.reason is None else {"reason": self._arguments.reason}
         await self._client.fetch("POST", self._path, {"drain": asked})

@@ -7,6 +7,8 @@ others cannot control the terminal: only printable characters of them are shown.
 
 import contextlib
 import io
+import signal
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from typing import IO, Final, NamedTuple
@@ -149,6 +151,17 @@ def show_patience(words: str) -> Iterator[None]:
         timer.cancel()
         timer.join()
         status.stop()
+
+
+def confirm(question: str) -> bool:
+    """Whether a person says yes. An interrupt ends the question: an event loop that runs would keep it until
+    the question is answered."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        print(f"\n{question} [y/N] ", end="", flush=True)
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def count(number: int, noun: str) -> str:

@@ -114,6 +114,40 @@ def test_an_interrupt_is_no_traceback(delay_s: float) -> None:
     assert process.returncode in (130, 0), said
 
 
+def test_an_interrupt_ends_a_question() -> None:
+    """The event loop would keep it for later, and later comes when the question is answered."""
+    script = """
+import asyncio, sys
+from berth.cli.output import confirm
+
+async def ask():
+    confirm("begin?")
+
+try:
+    asyncio.run(ask())
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        said = ""
+        while "[y/N] " not in said:
+            said += process.stdout.read(1)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=10) == 130
+    finally:
+        process.kill()
+        process.communicate()
+
+
 @pytest.mark.parametrize("module", ["berth.cli.program", "berth.cli.inspect"])
 def test_an_interrupt_while_c_code_is_imported_is_no_traceback(module: str) -> None:
     """Such code makes an ImportError of it, or something stranger."""
