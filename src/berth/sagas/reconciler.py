@@ -27,6 +27,8 @@ _PAUSE_LONGEST_S: Final = 2.0
 _AT_ONCE_MAX: Final = 100
 """How many records are brought forward at the same time."""
 _REST_S: Final = 10
+_PAUSE_PER_LOOK: Final = 9
+"""How long the pause behind a look at all records is, in times of what the look took."""
 
 R = TypeVar("R", bound=Record)
 
@@ -52,6 +54,7 @@ class Reconciler(Generic[R]):
         self._advance = advance
         self._index = Index(-1)
         self._has_records = True
+        self._look_ns = 0
         self._resting: dict[str, int] = {}
 
     async def run(self) -> None:
@@ -69,13 +72,7 @@ class Reconciler(Generic[R]):
         """Wait until the region has changed, and bring every record forward that can be."""
         wait_s = _WAIT_S if self._has_records else _WAIT_WITHOUT_S
         self._index = await self._engine.wait_beyond(self._index, wait_s)
-        now_s = self._clock.now_ns() // 1_000_000_000
-        self._has_records, due = await self._engine.read_recent(
-            lambda view: (
-                view.records.count(self._kind) > 0,
-                [record for record in view.records.all(self._kind) if self._is_due(view, record, now_s)],
-            )
-        )
+        due = await self._engine.read_recent(self._find_due)
         now_ns = self._clock.monotonic_ns()
         self._resting = {id: until_ns for id, until_ns in self._resting.items() if until_ns > now_ns}
         waiting = (record for record in due if record.id not in self._resting)
@@ -91,3 +88,14 @@ class Reconciler(Generic[R]):
                     )
                 if outcome is not True:
                     self._resting[record.id] = self._clock.monotonic_ns() + _REST_S * 1_000_000_000
+        if self._look_ns:
+            # However much there is to look at, others have most of the time.
+            await asyncio.sleep(min(self._look_ns / 1e9 * _PAUSE_PER_LOOK, _WAIT_S))
+
+    def _find_due(self, view: View) -> list[R]:
+        began_ns = self._clock.monotonic_ns()
+        now_s = self._clock.now_ns() // 1_000_000_000
+        self._has_records = view.records.count(self._kind) > 0
+        due = [record for record in view.records.all(self._kind) if self._is_due(view, record, now_s)]
+        self._look_ns = self._clock.monotonic_ns() - began_ns
+        return due
