@@ -11,6 +11,7 @@ import pytest
 
 from berth.agent.fleet import SimHost, SimInventory, SimProvider
 from berth.agent.fleet import providers as providers_of
+from berth.client import Answer
 from berth.model.devices import NumaPolicy
 from berth.model.rejections import SpecInvalid
 from berth.model.servers import Flavor, Need, Server
@@ -335,3 +336,26 @@ async def test_a_need_of_several_groups_is_near_the_server_behind_many_devices_t
         path = f"/berth/v1/servers/{server.id}/needs/ports"
         answer = await cloud.client().ask("PUT", path, {"groups": groups})
         assert answer.status == 200, answer.body
+
+
+async def test_a_need_that_is_given_again_stays_where_it_is_met() -> None:
+    """The card that comes first was full when it was given, and is free now."""
+    host = make_fleet()[0]
+    async with running(fleet=[host]) as cloud:
+        case = Case({}, lambda held, host: True)
+        servers = [new_server(cloud, flavor=make_flavor(case)) for _ in range(2)]
+        answers = []
+        for server, functions in zip(servers, (4, 1), strict=True):
+            await done(cloud, "create", server)
+            answers.append(await put_port(cloud, server, functions))
+        await done(cloud, "delete", servers[0])
+        answers.append(await put_port(cloud, servers[1], 1))
+        await done(cloud, "stop", servers[1])
+        answers.append(await put_port(cloud, servers[1], 1))
+        assert [answer.status for answer in answers] == [200] * 4, answers
+        assert answers[1].body == answers[2].body == answers[3].body
+
+
+async def put_port(cloud: SimCloud, server: Server, functions: int) -> Answer:
+    path = f"/berth/v1/servers/{server.id}/needs/port"
+    return await cloud.client().ask("PUT", path, {"resources": {"SRIOV_NET_VF": functions}})

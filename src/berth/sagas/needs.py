@@ -72,12 +72,10 @@ def set_need(view: View, now_s: int, rules: ConflictRules, id: str, need: Need) 
     rest = _find_rest(holdings, before)
     if server.place is None or not holdings.held:
         return Enact((replace_record(view, _replace_needs(server, (*others, need), now_s)),))
-    met = _meet(view, server, server.place, need, rest, now_s)
+    had = () if before is None else before.held
+    met = _meet(view, server, server.place, need, rest, had, now_s)
     if isinstance(met, Rejection):
         return met
-    in_use = _find_in_use(view, server, need.name, () if before is None else before.held, met.held)
-    if in_use is not None:
-        return in_use
     return _claim_needs(view, server, (*others, met), plus((rest, met.held)), holdings, now_s)
 
 
@@ -186,56 +184,71 @@ def _make_claim(server: Server, held: Held, generation: int | None) -> Claim:
 # -- where it is met ----------------------------------------------------------------------------
 
 
-def _meet(view: View, server: Server, place: Place, need: Need, rest: Held, now_s: int) -> Need | Rejection:
+def _meet(
+    view: View, server: Server, place: Place, need: Need, rest: Held, had: Held, now_s: int
+) -> Need | Rejection:
     """The need with where it is met: each of its groups by one provider of the server's host, or one that
-    shares with it.
+    shares with it; where it was met before, if it can be.
 
-    What the need had before is released first, in a trial: a server that has 4 of 5 and wants 5 is not
+    What the need ``had`` before is released first, in a trial: a server that has 4 of 5 and wants 5 is not
     refused. Nothing else may read the view meanwhile.
     """
     if not need.parts:
-        return need
+        return _find_in_use(view, server, need.name, had, ()) or need
     freed = msgspec.structs.replace(_make_claim(server, rest, None), generation=UNCHECKED)
     verdict = decide(view, ReplaceAllocations((freed,)), now_s)
     refused: Rejection | None = None
+    kept_from: NeedInUse | None = None
     with Trial(view) as trial:
         if not isinstance(verdict, Rejection):
             trial.apply(verdict)
-        near = list(islice(_find_near(view, server, place, need, rest), CANDIDATES_TRIED_MAX))
+        near = list(islice(_find_near(view, server, place, need, rest, had), CANDIDATES_TRIED_MAX))
         for candidate in near:
             whole = msgspec.structs.replace(freed, wanted=plus((rest, candidate.wanted)))
             verdict = decide(view, ReplaceAllocations((whole,)), now_s)
-            if not isinstance(verdict, Rejection):
-                (met,) = locate_needs((need,), candidate)
+            if isinstance(verdict, Rejection):
+                refused = verdict
+                continue
+            (met,) = locate_needs((need,), candidate)
+            in_use = _find_in_use(view, server, need.name, had, met.held)
+            if in_use is None:
                 return met
-            refused = verdict
+            kept_from = kept_from or in_use
         is_far = not near and next(_find_candidates(view, place, need), None) is not None
         short = None if near or is_far else _find_short_group(view, place, need)
-    return NeedDoesNotFit(server.id, need.name, place.name, refused, short, is_far)
+    return kept_from or NeedDoesNotFit(server.id, need.name, place.name, refused, short, is_far)
 
 
 def _find_candidates(
-    view: View, place: Place, need: Need, far: Mapping[str, frozenset[ProviderId]] = {}
+    view: View,
+    place: Place,
+    need: Need,
+    had: Held = (),
+    far: Mapping[str, frozenset[ProviderId]] = {},
 ) -> Iterator[HostCandidate]:
-    """The ways to meet a need at a host. ``far``: what is too far away for each group, by its suffix."""
+    """The ways to meet a need at a host, those first that use the providers which it ``had``. ``far``: what
+    is too far away for each group, by its suffix."""
     ask = ask_needs((need,))
     groups = tuple(
         msgspec.structs.replace(group, ruled_out=far.get(group.suffix, frozenset())) for group in ask.groups
     )
     host = view.providers.get(ProviderId(place.id))
-    candidates = HostCandidates.of(view, msgspec.structs.replace(ask, groups=groups), is_there=True)
+    first = frozenset(id for id, _ in had)
+    candidates = HostCandidates.of(view, msgspec.structs.replace(ask, groups=groups), first, is_there=True)
     assert not isinstance(candidates, Rejection), "the names have been looked at"
     return iter(()) if host is None else candidates.at(host)
 
 
-def _find_near(view: View, server: Server, place: Place, need: Need, rest: Held) -> Iterator[HostCandidate]:
+def _find_near(
+    view: View, server: Server, place: Place, need: Need, rest: Held, had: Held
+) -> Iterator[HostCandidate]:
     """The ways to meet a need in which PCI devices are as near to the server's NUMA cells as they must be,
     and those first in which they are as near as they should be. ``rest``: what the server holds beside the
     need."""
     pci_groups = list_pci_groups((need,))
     asked = read_flavor(flavor_sizes(server.flavor), server.image_properties, pci_groups=pci_groups)
     if not pci_groups or isinstance(asked, SpecInvalid):
-        yield from _find_candidates(view, place, need)
+        yield from _find_candidates(view, place, need, had)
         return
     host = view.providers.get(ProviderId(place.id))
     suffixes = {suffix for suffix, _ in pci_groups}
@@ -243,7 +256,7 @@ def _find_near(view: View, server: Server, place: Place, need: Need, rest: Held)
     for ask in (asked.ask, *asked.otherwise[-1:]):
         affinities = [affinity for affinity in ask.affinities if affinity.suffix in suffixes]
         far = {one.suffix: _find_far(view, host, one.or_outside, rest) for one in affinities}
-        for candidate in _find_candidates(view, place, need, far):
+        for candidate in _find_candidates(view, place, need, had, far):
             if candidate not in seen:
                 seen.add(candidate)
                 yield candidate

@@ -177,11 +177,9 @@ class HostCandidates:
 
     def _single_at(self, host: ProviderRecord) -> Iterator[HostCandidate]:
         slot = self._slots[0]
-        own = slot.own
-        for record in host.tree():
-            if own[record.row]:
-                wanted = ((record.id, self._named(slot.amounts)),)
-                yield HostCandidate(host.id, host.name, wanted, ((slot.group.suffix, (record.id,)),))
+        for record in slot.choices(host, self._view):
+            wanted = ((record.id, self._named(slot.amounts)),)
+            yield HostCandidate(host.id, host.name, wanted, ((slot.group.suffix, (record.id,)),))
 
     def _search_at(self, host: ProviderRecord) -> Iterator[HostCandidate]:
         view, effort = self._view, self._effort
