@@ -4,12 +4,14 @@ tests/lifecycle/test_overview.py."""
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from berth.api.native import overview
 from berth.model.servers import Action, ActionProgress, CellStatus, Fault, Host, Server
+from berth.view import View
 from tests.worlds import SMALL, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
@@ -115,6 +117,42 @@ async def test_some_of_each_kind_are_shown_and_all_are_counted(
     shown = await show(region)
     assert [one["name"] for one in shown["wrong"]] == ["host-1", "host-2"]
     assert shown["wrong_total"] == {"host_down": 3}
+
+
+@pytest.mark.parametrize("kind", ["servers", "operations", "hosts"])
+async def test_what_is_wrong_is_charged_by_how_much_there_is_of_it(region: RegionWorld, kind: str) -> None:
+    """All of it is looked through for the some that are shown: thousands are not for the loop."""
+    many = 50
+    for number in range(many):
+        id = uuid_of(1_000 + number)
+        match kind:
+            case "servers":
+                await region.put(Server(id=id, name="db", project="p", user="u", flavor=SMALL, state="error"))
+            case "operations":
+                action = Action(
+                    id=id,
+                    server=id,
+                    name="create",
+                    project="p",
+                    user="u",
+                    request_id="r",
+                    state="running",
+                    started_at_s=1,
+                    updated_at_s=1,
+                )
+                await region.put(action)
+            case "hosts":
+                await region.put(
+                    Host(id=id, number=1_000 + number, name=id, cell="cell-1", complaints=("bad disk",))
+                )
+
+    def count_steps(view: View) -> int:
+        left = view.steps.left
+        overview.WrongThings(view, call, ())
+        return left - view.steps.left
+
+    call: Any = SimpleNamespace(now_s=0, services=SimpleNamespace(settings=SimpleNamespace(cells="")))
+    assert await region.engine.read(count_steps) >= many
 
 
 async def test_servers_fit_where_there_is_a_cell(region: RegionWorld) -> None:

@@ -192,6 +192,7 @@ def _count_servers(view: View) -> dict[str, int]:
 _SHOWN_MAX: Final = 20
 """How many of each kind are shown."""
 _TEXT_MAX: Final = 300
+_STEPS_PER_WRONG: Final = 2
 
 
 def _first_line(text: str) -> str:
@@ -205,6 +206,13 @@ class WrongThings:
     def __init__(self, view: View, call: NativeCall, findings: tuple[Finding, ...]) -> None:
         self.shown: list[Wrong] = []
         self.total: dict[str, int] = {}
+        # Of these all are looked through for the some that are shown.
+        looked_at = (
+            view.records.count_found(Server, "state", "error")
+            + view.records.count_found(Action, "state", "running")
+            + view.records.count_found(Host, "complaining", "")
+        )
+        view.steps.take(_STEPS_PER_WRONG * looked_at)
         cells = describe_cells(view, call)
         away = [cell for cell in cells if cell.state in ("unreachable", "unconfigured")]
         self._add("cell_unreachable", map(_cell_unreachable, away), len(away))
