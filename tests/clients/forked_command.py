@@ -4,7 +4,7 @@ A process imports a program once. For every command it forks a child, which call
 with words and environment of its own and ends with its exit status: what one command leaves behind in memory,
 the next one does not find.
 
-    asked       {"words": [...], "env": {...}, "timeout_s": 60}               one line each
+    asked       {"words": [...], "env": {...}, "stdin": "", "timeout_s": 60}   one line each
     answered    {"status": 0, "stdout": "...", "stderr": "..."}
 
 ``python -m tests.clients.forked_command MODULE:FUNCTION [GROUP ...]`` is that process. It also loads what is
@@ -34,12 +34,12 @@ class ForkedCommand:
         self._process = process
 
     def run(
-        self, words: Sequence[str], env: Mapping[str, str], timeout_s: int = 60
+        self, words: Sequence[str], env: Mapping[str, str], timeout_s: int = 60, stdin: str = ""
     ) -> "subprocess.CompletedProcess[str]":
         """What the command printed and how it ended; by SIGALRM (-14) if it took too long."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        asked = {"words": list(words), "env": dict(env), "timeout_s": timeout_s}
+        asked = {"words": list(words), "env": dict(env), "stdin": stdin, "timeout_s": timeout_s}
         self._process.stdin.write(json.dumps(asked) + "\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
@@ -72,10 +72,13 @@ def forked_command(
 def serve(entry: Callable[[], int], requests: IO[str], answers: IO[str]) -> None:
     for line in requests:
         asked = json.loads(line)
-        with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+        with contextlib.ExitStack() as stack:
+            stdin, stdout, stderr = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(3))
+            stdin.write(asked["stdin"].encode())
+            stdin.seek(0)
             child = os.fork()
             if child == 0:
-                _become(entry, asked, stdout.fileno(), stderr.fileno())
+                _become(entry, asked, stdin, stdout, stderr)
             _, status = os.waitpid(child, 0)
             result = {
                 "status": os.waitstatus_to_exitcode(status),
@@ -86,13 +89,13 @@ def serve(entry: Callable[[], int], requests: IO[str], answers: IO[str]) -> None
         answers.flush()
 
 
-def _become(entry: Callable[[], int], asked: dict[str, Any], stdout: int, stderr: int) -> NoReturn:
+def _become(entry: Callable[[], int], asked: dict[str, Any], *streams: IO[bytes]) -> NoReturn:
     """Be the command, and end as it ends."""
     status = 1
     try:
         signal.alarm(asked["timeout_s"])
-        for have, wanted in ((os.open(os.devnull, os.O_RDONLY), 0), (stdout, 1), (stderr, 2)):
-            os.dup2(have, wanted)
+        for wanted, have in enumerate(streams):
+            os.dup2(have.fileno(), wanted)
         os.environ.clear()
         os.environ.update(asked["env"])
         sys.argv[1:] = asked["words"]

@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,6 +67,12 @@ class CloudClient:
         done = self.command.run(words, self.env, timeout_s=90)
         assert done.returncode == 0, f"openstack {command}: {done.stderr}\n{self.cloud.everything[-4000:]}"
         return json.loads(done.stdout) if prints else None
+
+    def batch(self, commands: Iterable[str]) -> None:
+        """Run commands in one process, which reads them as it would from a terminal. It ends with status 1
+        whatever they do, and writes what went wrong to stderr."""
+        done = self.command.run([], self.env, timeout_s=300, stdin="".join(f"{line}\n" for line in commands))
+        assert (done.returncode, done.stderr) == (1, ""), f"{done}\n{self.cloud.everything[-4000:]}"
 
     # -- servers --------------------------------------------------------------------------------
 
