@@ -6,7 +6,7 @@ A change is what the API shows of it: a ``kind``, the object (a uuid, a name), a
 
 from typing import Any, Final
 
-from berth.cli.output import clean
+from berth.cli.command import clean
 
 _OBJECT_FIELDS: Final = ("name", "id", "uuid", "server", "consumer", "provider", "aggregate", "host", "group")
 _SHOWN_MAX: Final = 3

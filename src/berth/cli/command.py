@@ -304,3 +304,8 @@ def require_secret(variable: str, file: Path | None, flag: str, what: str) -> st
     if found is None:
         raise CommandError(f"{variable} or {flag} must hold {what}")
     return found
+
+
+def clean(text: str) -> str:
+    """A text in one line, without what a terminal would act on."""
+    return text if text.isprintable() else "".join(one if one.isprintable() else " " for one in text)

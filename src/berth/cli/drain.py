@@ -14,13 +14,12 @@ from urllib.parse import quote
 from rich.console import RenderableType
 from rich.text import Text
 
-from berth.cli.command import DAY_S, CommandError, add_json, add_seconds, describe
+from berth.cli.command import DAY_S, CommandError, add_json, add_seconds, clean, describe
 from berth.cli.output import (
     Cell,
     Screen,
     TableColumn,
     TableView,
-    clean,
     confirm,
     count,
     mark,

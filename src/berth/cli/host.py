@@ -8,10 +8,10 @@ from rich.console import RenderableType
 from rich.text import Text
 from rich.tree import Tree
 
-from berth.cli.command import CommandError, describe
+from berth.cli.command import CommandError, clean, describe
 from berth.cli.figures import format_amount, format_amounts
 from berth.cli.hosts import describe_trouble
-from berth.cli.output import TableColumn, TableView, clean, count, mark, stack
+from berth.cli.output import TableColumn, TableView, count, mark, stack
 from berth.cli.question import Question, add_question
 from berth.client import Client
 

@@ -19,9 +19,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from berth.cli.changes import format_change
-from berth.cli.command import CommandError, add_json, describe, whole
+from berth.cli.command import CommandError, add_json, clean, describe, whole
 from berth.cli.figures import read_time
-from berth.cli.output import Screen, clean, show_patience, stack
+from berth.cli.output import Screen, show_patience, stack
 from berth.cli.question import Question
 from berth.cli.region import add_region, connect
 from berth.client import Client, ClientError, Unreachable

@@ -12,10 +12,10 @@ from urllib.parse import quote
 from rich.console import RenderableType
 from rich.text import Text
 
-from berth.cli.command import CommandError, describe, whole
+from berth.cli.command import CommandError, clean, describe, whole
 from berth.cli.figures import format_age, format_duration, read_time
 from berth.cli.ops import format_deadline
-from berth.cli.output import TableColumn, TableView, clean, mark, stack
+from berth.cli.output import TableColumn, TableView, mark, stack
 from berth.cli.question import Question, add_question
 from berth.cli.servers import fetch_servers
 from berth.client import Client

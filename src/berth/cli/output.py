@@ -18,6 +18,8 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.status import Status
 from rich.text import Text
 
+from berth.cli.command import clean
+
 _ENDLESS: Final = 100_000
 _GAP: Final = 2
 _SHRUNK: Final = 8
@@ -171,8 +173,3 @@ def count(number: int, noun: str) -> str:
 
 def _make_text(cell: Cell) -> Text:
     return cell if isinstance(cell, Text) else Text(clean(cell))
-
-
-def clean(text: str) -> str:
-    """A text in one line, without what a terminal would act on."""
-    return text if text.isprintable() else "".join(one if one.isprintable() else " " for one in text)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from berth import __version__
-from berth.cli.command import CommandError
+from berth.cli.command import CommandError, clean
 from berth.cli.parser import CommandParser
 from berth.runtime.settings import SettingsError
 
@@ -87,7 +87,8 @@ def run_program(argv: Sequence[str] | None) -> int:
             if sys.stdout is not None:
                 sys.stdout.flush()
     except (CommandError, SettingsError) as error:
-        print(f"berth: {error}", file=sys.stderr)
+        # The words may be a server's: only what can be printed goes to the terminal.
+        print("berth: " + "\n".join(map(clean, str(error).splitlines())), file=sys.stderr)
         return 2
     except BrokenPipeError:
         # The reader has seen enough (| head).

@@ -13,8 +13,9 @@ from urllib.parse import urlencode
 from rich.console import RenderableType
 from rich.text import Text
 
+from berth.cli.command import clean
 from berth.cli.figures import format_age
-from berth.cli.output import Cell, TableColumn, TableView, clean, count, mark, stack
+from berth.cli.output import Cell, TableColumn, TableView, count, mark, stack
 from berth.cli.question import Question, add_question
 from berth.client import Client
 

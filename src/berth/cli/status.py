@@ -7,9 +7,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from berth.cli.changes import find_telling, format_change
-from berth.cli.command import describe
+from berth.cli.command import clean, describe
 from berth.cli.figures import MAIN_CLASSES, format_age, format_use
-from berth.cli.output import TableColumn, TableView, clean, count, stack
+from berth.cli.output import TableColumn, TableView, count, stack
 from berth.cli.question import Question, add_question
 from berth.client import Client
 

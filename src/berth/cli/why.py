@@ -6,9 +6,9 @@ from typing import Any, Final
 from rich.console import RenderableType
 from rich.text import Text
 
-from berth.cli.command import CommandError, describe, whole
+from berth.cli.command import CommandError, clean, describe, whole
 from berth.cli.op import UUID, find_server
-from berth.cli.output import Cell, TableColumn, TableView, clean, count, stack
+from berth.cli.output import Cell, TableColumn, TableView, count, stack
 from berth.cli.question import Question, add_question
 from berth.client import Client
 

@@ -6,10 +6,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from berth.cli import main
+from berth.cli.command import CommandError
 from berth.cli.program import make_parser
 from tests.servers import ROOT
 
@@ -154,6 +156,7 @@ def test_an_interrupt_while_c_code_is_imported_is_no_traceback(module: str) -> N
     script = f"""
 import os, signal, sys, time
 from berth.cli import main
+from berth.cli.command import CommandError
 
 class Finder:
     def find_spec(self, name, path, target=None):
@@ -218,3 +221,21 @@ def test_a_full_disk_is_no_traceback(words: list[str]) -> None:
         )
     assert process.stderr == "berth: the output cannot be written: No space left on device\n"
     assert process.returncode == 2
+
+
+def test_words_of_a_server_do_not_control_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse_in_colour(arguments: object) -> int:
+        raise CommandError("GET /: http://x answered 409: \x1b]0;owned\x07\x1b[31mred\nTry again.")
+
+    monkeypatch.setattr(
+        "berth.cli.program.make_parser",
+        lambda: SimpleNamespace(parse_args=lambda argv: SimpleNamespace(run=refuse_in_colour)),
+    )
+    assert main(["settings"]) == 2
+    said = capsys.readouterr().err
+    assert said.isascii()
+    assert "\x1b" not in said
+    assert "\x07" not in said
+    assert said.endswith("red\nTry again.\n")
