@@ -155,6 +155,8 @@ def test_an_interrupt_while_c_code_is_imported_is_no_traceback(module: str) -> N
     """Such code makes an ImportError of it, or something stranger."""
     script = f"""
 import os, signal, sys, time
+# Where the tests run in the background of a shell, an interrupt is ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from berth.cli import main
 from berth.cli.command import CommandError
 
