@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from berth.agent.conductor import ConductorClient, ConductorRefuses, ConductorUnreachable
 from berth.agent.credentials import rotate
+from berth.agent.state import StateError
 from berth.cell import agents
 from berth.cell.conductor import Deadlines
 from berth.client import Answer
@@ -320,7 +321,8 @@ async def rotate_credential(simulation: Simulation, rng: random.Random) -> None:
     conductor = ConductorClient(cloud.network.client(cloud.outside, host.host.cell or ""))
     try:
         await rotate(host.credential(rng), conductor)
-    except (ConductorUnreachable, ConductorRefuses):
+    except (ConductorUnreachable, ConductorRefuses, StateError):
+        # StateError: the disk of the host is full.
         simulation.count("credentials that could not be rotated")
 
 
