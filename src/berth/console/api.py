@@ -155,7 +155,10 @@ class ConsoleApi(Api):
     def claims(self, request: Request) -> bool:
         if request.path == _ICON:
             return True
-        return request.method in ("GET", "HEAD") and "text/html" in request.headers.get("accept", "")
+        # No browser asks for a version of Placement.
+        is_browser = "openstack-api-version" not in request.headers
+        is_read = request.method in ("GET", "HEAD")
+        return is_read and is_browser and "text/html" in request.headers.get("accept", "")
 
     def refuse(self, problem: Problem, request: Request) -> Response:
         body = {"error": {"code": problem.status, "message": problem.text}}
