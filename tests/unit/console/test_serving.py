@@ -9,7 +9,7 @@ import pytest
 
 import berth.console
 from berth.console.api import TYPES
-from tests.worlds import HttpAnswer, RegionWorld
+from tests.worlds import HttpAnswer, RegionWorld, scope_of
 
 pytestmark = pytest.mark.fast
 
@@ -24,9 +24,9 @@ async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
 
 
 async def fetch(region: RegionWorld, path: str, method: str = "GET", **headers: str) -> HttpAnswer:
-    """Without a token: nobody has signed in yet."""
+    """As a browser asks: without a version, and without a token, as nobody has signed in yet."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return await region.ask_raw(method, path, None, token=None, headers=named)
+    return await region.send(scope_of(method, path, named), b"")
 
 
 async def test_the_page_may_load_nothing_from_elsewhere(region: RegionWorld) -> None:
@@ -69,6 +69,9 @@ async def test_a_browser_is_sent_to_the_console_and_others_get_the_versions(regi
         versions = await fetch(region, "/", accept=accept)
         assert versions.status == 200
         assert "versions" in json.loads(versions.body)
+    # Upstream refuses a bad version here, whatever is accepted.
+    versioned = await fetch(region, "/", accept="text/html", openstack_api_version="placement pony.horse")
+    assert versioned.status == 406
     assert (await fetch(region, "/favicon.ico")).headers["content-type"] == "image/svg+xml"
 
 
