@@ -133,7 +133,7 @@ def test_a_worker_refuses_what_conflicts_with_another_workers_write(
         ("PUT", f"aggregates/{uuid_of(502)}", label, 409, "choose another name"),
         ("DELETE", f"aggregates/{rack}", None, 409, "This is the last rack"),
         ("PUT", f"aggregates/{rack}", {"aggregate": {"kind": "host"}}, 400, "choose another kind"),
-        ("PUT", f"hosts/{uuid_of(999)}", below, 404, "There is no provider"),
+        ("PUT", f"hosts/{uuid_of(999)}", below, 404, "No host has the name"),
         ("POST", "schedule", placed, 409, "is there already"),
         ("POST", "schedule", unknown, 400, "which holds no allocations"),
         ("POST", "schedule", missing, 404, "There is no group"),
