@@ -113,7 +113,8 @@ def test_an_interrupt_is_no_traceback(delay_s: float) -> None:
     os.kill(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=30)
     assert "Traceback" not in said
-    assert process.returncode in (130, 0), said
+    # An interpreter that is already leaving has given the signal back to the system, which ends it.
+    assert process.returncode in (130, 0, -signal.SIGINT), said
 
 
 def test_an_interrupt_ends_a_question() -> None:
