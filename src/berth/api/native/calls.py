@@ -88,6 +88,7 @@ NativeHandler = Callable[[NativeCall], Awaitable[Response]]
 @dataclass(frozen=True, kw_only=True)
 class NativeRoute(Route[NativeHandler]):
     """``answer`` None: a JSON object that no struct describes, or nothing at all where the ``status`` is 204.
+    ``names_in_query``: the query names something, which may be missing (404).
     ``is_stream``: it may be asked for as server-sent events instead. ``is_tagged``: what a GET answers
     follows from the state alone, so that a client can ask whether it has it already.
     """
@@ -99,6 +100,7 @@ class NativeRoute(Route[NativeHandler]):
     body: type[msgspec.Struct] | None = None
     answer: type[msgspec.Struct] | None = None
     status: int = 200
+    names_in_query: bool = False
     is_stream: bool = False
     is_tagged: bool = True
 

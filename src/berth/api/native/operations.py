@@ -233,6 +233,7 @@ ROUTES: Final = (
         policy="berth:operations:list",
         name="list_operations",
         query=OperationsQuery,
+        names_in_query=True,
         answer=Operations,
         is_tagged=False,
         summary="List operations on servers",

@@ -33,7 +33,6 @@ from berth.api.native import (
     usage,
 )
 from berth.api.native.calls import NativeCall, NativeRoute, Refusals, kinds_of, respond_fixed
-from berth.api.native.fields import NoQuery
 from berth.model.placement import NAME_LENGTH_MAX
 
 PREFIX: Final = "/berth/v1"
@@ -157,7 +156,7 @@ def _operation(path: str, route: NativeRoute, references: dict[type, Object]) ->
     schema = {"type": "object"} if route.answer is None else references[route.answer]
     contents: Object = {"application/json": {"schema": schema}}
     refused = _REFUSALS if route.method == "GET" else {**_REFUSALS, **_WRITES}
-    if "{" in path or route.query is not NoQuery:
+    if "{" in path or route.names_in_query:
         refused = {**refused, **_MISSING}
     if route.is_stream:
         contents["text/event-stream"] = {
