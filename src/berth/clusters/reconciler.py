@@ -26,7 +26,7 @@ from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
 from berth.sagas import delete
 from berth.sagas.proposals import Context, leave_group, read_quotas
-from berth.sagas.reconciler import Reconciler
+from berth.sagas.reconciler import Reconciler, change_record
 from berth.scheduler.plugins import SchedulerOptions
 from berth.view import View
 
@@ -75,7 +75,7 @@ def propose_next(view: View, now_s: int, context: Context, cluster_id: str) -> E
     if due.gone:
         names = {node.name for node in due.gone}
         staying = tuple(node for node in cluster.nodes if node.name not in names)
-        return _change(cluster, msgspec.structs.replace(cluster, nodes=staying, updated_at_s=now_s))
+        return change_record(cluster, msgspec.structs.replace(cluster, nodes=staying, updated_at_s=now_s))
     if due.missing:
         return _replace(view, now_s, context, cluster, due.missing)
     return _end(view, cluster) if due.is_over else None
@@ -157,7 +157,7 @@ def _replace(
     return (
         None
         if cluster.fault == why
-        else _change(cluster, msgspec.structs.replace(cluster, fault=why, updated_at_s=now_s))
+        else change_record(cluster, msgspec.structs.replace(cluster, fault=why, updated_at_s=now_s))
     )
 
 
@@ -170,10 +170,6 @@ def _describe_refusal(node: Node, refused: Rejection) -> str:
     narrowing = [f"{step.asked}: {step.left} hosts left" for step in refused.steps if step.removed]
     said = "; ".join(narrowing) or "no host has room for it"
     return f"no host fits a replacement of {node.name} ({said}); retrying"
-
-
-def _change(before: Cluster, after: Cluster) -> Enact | None:
-    return None if before == after else Enact((RecordChanged(before, after),))
 
 
 # -- the end ------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
 from berth.sagas import confirm
 from berth.sagas.proposals import Context
-from berth.sagas.reconciler import Reconciler
+from berth.sagas.reconciler import Reconciler, change_record
 from berth.scheduler.plugins import SchedulerOptions
 from berth.view import View
 
@@ -92,13 +92,13 @@ def propose_next(
         begun = confirm.propose(view, now_s, context, due.confirmed.server)
         return _begin(drain, due.drain, due.confirmed, begun, now_s, word)
     if due.moved is None:
-        return _replace(drain, due.drain)
+        return change_record(drain, due.drain)
     server = view.records.get(Server, due.moved.server)
     assert server is not None, "a server whose turn it is exists"
     if isinstance(ports, str):
-        return _replace(drain, _put(due.drain, _note_failure(due.moved, ports, now_s)))
+        return change_record(drain, _put(due.drain, _note_failure(due.moved, ports, now_s)))
     if server.ports and (ports is None or ports.server != server.id):
-        return _replace(drain, due.drain)
+        return change_record(drain, due.drain)
     asking = context._replace(port_needs=() if ports is None or not server.ports else ports.needs)
     begun = propose_leaving(view, now_s, asking, server, due.moved.dest)
     if isinstance(begun, Rejection) and due.moved.dest is not None:
@@ -117,7 +117,7 @@ def _begin(
     """The change that begins a run and notes it, or notes why it cannot begin."""
     refused = begun if isinstance(begun, Rejection) else begun.refused
     if refused is not None:
-        failed = _replace(before, _put(now, _note_failure(move, word(refused), now_s)))
+        failed = change_record(before, _put(now, _note_failure(move, word(refused), now_s)))
         if failed is None or isinstance(begun, Rejection):
             return failed
         # What others were found to have changed is recorded with it: the next attempt accepts it.
@@ -186,10 +186,6 @@ def _note_failure(move: DrainMove, why: str, now_s: int) -> DrainMove:
 def _put(drain: Drain, move: DrainMove) -> Drain:
     moves = tuple(move if one.server == move.server else one for one in drain.moves)
     return msgspec.structs.replace(drain, moves=moves)
-
-
-def _replace(before: Drain, after: Drain) -> Enact | None:
-    return None if before == after else Enact((RecordChanged(before, after),))
 
 
 # -- the loop -----------------------------------------------------------------------------------

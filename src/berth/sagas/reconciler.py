@@ -13,6 +13,8 @@ from typing import Final, Generic, TypeVar
 
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Overloaded
+from berth.model.commands import Enact
+from berth.model.events import AnyRecord, RecordChanged
 from berth.model.ids import Index
 from berth.model.servers import Record
 from berth.runtime.backoff import keep_running
@@ -31,6 +33,11 @@ _PAUSE_PER_LOOK: Final = 9
 """How long the pause behind a look at all records is, in times of what the look took."""
 
 R = TypeVar("R", bound=Record)
+
+
+def change_record(before: AnyRecord, after: AnyRecord) -> Enact | None:
+    """The command that replaces a record; None if it is as it should be."""
+    return None if before == after else Enact((RecordChanged(before, after),))
 
 
 class Reconciler(Generic[R]):

@@ -4,7 +4,7 @@ The plan is made from the view that the drain begins in, with the proposals that
 run answers with the plan alone.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -17,7 +17,7 @@ from berth.api.kernel.times import show_time
 from berth.api.native.calls import NativeCall, NativeRoute, answer_from, respond
 from berth.api.native.fields import LIMIT_DEFAULT, KeyMarker, Limit, NativeBody, Next, Text, Time, Uuid
 from berth.api.native.hosts import find_host_id, name_of_consumer
-from berth.drains.plan import How, PlannedMove, find_how, find_obstacle, plan_drain
+from berth.drains.plan import How, find_how, find_obstacle, plan_drain
 from berth.drains.reconciler import is_unconfirmed
 from berth.ledger import remove_record, replace_record
 from berth.model.commands import Enact, SetHostStatus
@@ -126,16 +126,17 @@ async def start_drain(call: NativeCall) -> Response:
 
     def dry_run(view: View) -> Response | Rejection:
         drain = _plan(view, call, call.now_s)
-        return drain if isinstance(drain, Rejection) else respond(OneDrain(_describe(view, *drain)))
+        if isinstance(drain, Rejection):
+            return drain
+        return respond(OneDrain(_describe(view, drain, is_begun=False)))
 
     if asked.dry_run:
         return await call.read(dry_run)
 
     def propose(view: View, now_s: int) -> Enact | Rejection:
-        planned = _plan(view, call, now_s)
-        if isinstance(planned, Rejection):
-            return planned
-        drain, _ = planned
+        drain = _plan(view, call, now_s)
+        if isinstance(drain, Rejection):
+            return drain
         id = ProviderId(drain.id)
         before = view.hosts.get(id, HEALTHY)
         reason = asked.reason or (before.reason if before.disabled else None) or _REASON
@@ -145,7 +146,7 @@ async def start_drain(call: NativeCall) -> Response:
     return await call.submit(propose, lambda view: respond(_find(view, call, named), 202))
 
 
-def _plan(view: View, call: NativeCall, now_s: int) -> tuple[Drain, tuple[PlannedMove, ...]] | Rejection:
+def _plan(view: View, call: NativeCall, now_s: int) -> Drain | Rejection:
     """A drain of the host as it would begin, or begin anew."""
     id = _find_host(view, call.params[0])
     if isinstance(id, Rejection):
@@ -163,7 +164,7 @@ def _plan(view: View, call: NativeCall, now_s: int) -> tuple[Drain, tuple[Planne
         else DrainMove(server=move.server, dest=move.dest, text=None if move.how is None else move.obstacle)
         for move in plan
     ]
-    drain = Drain(
+    return Drain(
         id=id,
         name=name,
         project=call.project,
@@ -174,7 +175,6 @@ def _plan(view: View, call: NativeCall, now_s: int) -> tuple[Drain, tuple[Planne
         created_at_s=now_s if before is None else before.created_at_s,
         updated_at_s=now_s,
     )
-    return drain, plan
 
 
 def _list_under_way(view: View, drain: Drain | None) -> Iterator[DrainMove]:
@@ -238,27 +238,26 @@ def _find(view: View, call: NativeCall, named: str) -> OneDrain:
 # -- what is shown ------------------------------------------------------------------------------
 
 
-def _describe(view: View, drain: Drain, plan: Sequence[PlannedMove] | None = None) -> DrainDetail:
-    """A drain that is under way; or, with a ``plan``, one that is not begun."""
+def _describe(view: View, drain: Drain, *, is_begun: bool = True) -> DrainDetail:
     view.steps.take(_STEPS_PER_SERVER * len(drain.moves))
     stays = list(_list_staying(view, drain))
     record = view.providers.get(ProviderId(drain.id))
     return DrainDetail(
         host_uuid=drain.id,
         host_name=drain.name if record is None else record.name,
-        state=drain.state if plan is None else "planned",
+        state=drain.state if is_begun else "planned",
         moved=drain.moved,
-        moves=[_describe_move(view, drain, move) for move in drain.moves],
+        moves=[_describe_move(view, move) for move in drain.moves],
         stays=stays[:STAYS_MAX],
         stays_total=len(stays),
         user_id=drain.user,
         request_id=drain.request_id,
-        began_at=show_time(drain.created_at_s) if plan is None else None,
-        updated_at=show_time(drain.updated_at_s) if plan is None else None,
+        began_at=show_time(drain.created_at_s) if is_begun else None,
+        updated_at=show_time(drain.updated_at_s) if is_begun else None,
     )
 
 
-def _describe_move(view: View, drain: Drain, move: DrainMove) -> DrainMoveDetail:
+def _describe_move(view: View, move: DrainMove) -> DrainMoveDetail:
     server = view.records.get(Server, move.server)
     if server is None:
         return DrainMoveDetail(move.server, "", "waiting", None, None, text="it was deleted")
