@@ -294,8 +294,8 @@ class _Exchange:
             self.answered.set_exception(httpx.ReadError(why))
 
     def _leave(self) -> "_Serving | None":
-        """Nobody reads any more what the server sends, if it was reached. What refers to it is let go of:
-        otherwise each exchange would be there until the garbage collector comes."""
+        """Nobody reads any more what the server sends, if it was reached. References to it are dropped:
+        otherwise each exchange would stay until the garbage collector runs."""
         serving, self._serving = self._serving, None
         if serving is not None:
             serving.task.remove_done_callback(self._take)
