@@ -179,8 +179,13 @@ def _figures(row: ReportRow, names: Iterable[str]) -> list[str]:
 
 
 def _table(lines: Sequence[Sequence[str]]) -> str:
-    """A Markdown table that is also readable as it stands."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    """A Markdown table that is also readable as it stands. A column in which nothing was measured is left
+    out: results that were kept before it was there have none of it."""
+    columns = [
+        column for column in zip(*lines, strict=True) if any(set(text) - set("-/ ") for text in column[1:])
+    ]
+    lines = list(zip(*columns, strict=True))
+    widths = [max(map(len, column)) for column in columns]
     texts = [
         "| " + " | ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) + " |"
         for line in lines
@@ -220,8 +225,8 @@ LEGEND: Final = (
     "CPU is user and system time of all processes of the server for each operation, and the database "
     "server's apart. Only operations that succeeded count, and where some failed it says how many. A star "
     "marks a rate at which the load client, one thread on the same machine, was itself busy all the time. "
-    "Longest is what a client waited at most, whatever else the machine did; longest CPU is the most that "
-    "the server itself spent on one operation. "
+    "Longest, where it is told, is what a client waited at most, whatever else the machine did; longest CPU "
+    "is the most that the server itself spent on one operation. "
     "The aim is what we want of the CPU ratio at least; where 10 of 10,000 hosts are asked for without a "
     "claim, of the latency ratio."
 )
