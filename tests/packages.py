@@ -34,6 +34,7 @@ EVIDENCE: Final = {
     "fonts-liberation": "/usr/share/fonts/truetype/liberation*/LiberationSans-Regular.ttf",
     "nodejs": "/usr/bin/node",
     "npm": "/usr/bin/npm",
+    "systemd": "/usr/bin/systemd-analyze",
 }
 """A file of each package. dpkg is not asked: a server from elsewhere in the same place serves as well."""
 
@@ -47,6 +48,7 @@ MACHINE: Final = ("util-linux", "pciutils", "numactl")
 
 BROWSER: Final = ("chromium", "fonts-liberation")
 NODE: Final = ("nodejs", "npm")
+SYSTEMD: Final = ("systemd",)
 
 NPM_FOLDER: Final = Path(__file__).resolve().parents[1] / "tools" / "console"
 """Has the npm packages, pinned with their hashes in package-lock.json."""

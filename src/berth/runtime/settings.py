@@ -31,6 +31,12 @@ _OF_OTHER_COMMANDS: Final = frozenset(
 )
 """Variables that are no settings: cells, agents and the commands that ask a region read them."""
 
+_KUBERNETES: Final = re.compile(
+    r"BERTH_(\w+_)?(SERVICE_HOST=|SERVICE_PORT(_\w+)?=\d|PORT(_\d+_(TCP|UDP|SCTP))?=(tcp|udp|sctp)://"
+    r"|PORT_\d+_(TCP|UDP|SCTP)_(ADDR|PORT|PROTO)=)"
+)
+"""What Kubernetes puts into every container for each service whose name begins with "berth", NAME=VALUE."""
+
 _TRUE: Final = frozenset(("true", "yes", "on", "1"))
 _FALSE: Final = frozenset(("false", "no", "off", "0"))
 _PASSWORD_OPTION: Final = re.compile(r"(password=)[^&\s'\"]*", re.IGNORECASE)
@@ -601,6 +607,8 @@ def _variables(table: Sequence[Setting], environ: Mapping[str, str]) -> Iterable
         if not variable.startswith(_PREFIX) or variable in (CONFIG_VARIABLE, *_OF_OTHER_COMMANDS):
             continue
         if variable not in by_variable:
+            if _KUBERNETES.match(f"{variable}={environ[variable]}"):
+                continue
             hint = _hint(variable, [*by_variable, CONFIG_VARIABLE])
             raise SettingsError(f"environment: unknown variable {variable}{hint}")
         yield by_variable[variable], environ[variable]

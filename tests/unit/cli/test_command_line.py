@@ -111,6 +111,38 @@ def test_variables_of_other_commands_do_not_bother_a_server(
     assert "secret" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("BERTH_PORT", "tcp://10.96.0.7:8778"),
+        ("BERTH_SERVICE_HOST", "10.96.0.7"),
+        ("BERTH_SERVICE_PORT", "8778"),
+        ("BERTH_SERVICE_PORT_HTTP", "8778"),
+        ("BERTH_PORT_8778_TCP", "tcp://10.96.0.7:8778"),
+        ("BERTH_PORT_8778_TCP_ADDR", "10.96.0.7"),
+        ("BERTH_PORT_8778_TCP_PORT", "8778"),
+        ("BERTH_PORT_8778_TCP_PROTO", "tcp"),
+        ("BERTH_CELL1_SERVICE_HOST", "10.96.0.8"),
+        ("BERTH_CELL1_PORT", "tcp://10.96.0.8:8780"),
+    ],
+)
+def test_variables_that_kubernetes_makes_are_no_settings(
+    variable: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(variable, value)
+    assert main(["settings"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_port_by_hand_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Kubernetes writes an address there. A number is somebody who wants to set the port."""
+    monkeypatch.setenv("BERTH_PORT", "8779")
+    assert main(["settings"]) == 2
+    assert "unknown variable BERTH_PORT" in capsys.readouterr().err
+
+
 def test_a_variable_that_nobody_knows_is_refused_all_the_same(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
