@@ -35,6 +35,7 @@ EVIDENCE: Final = {
     "nodejs": "/usr/bin/node",
     "npm": "/usr/bin/npm",
     "systemd": "/usr/bin/systemd-analyze",
+    "haproxy": "/usr/sbin/haproxy",
 }
 """A file of each package. dpkg is not asked: a server from elsewhere in the same place serves as well."""
 
@@ -49,6 +50,7 @@ MACHINE: Final = ("util-linux", "pciutils", "numactl")
 BROWSER: Final = ("chromium", "fonts-liberation")
 NODE: Final = ("nodejs", "npm")
 SYSTEMD: Final = ("systemd",)
+HAPROXY: Final = ("haproxy",)
 
 NPM_FOLDER: Final = Path(__file__).resolve().parents[1] / "tools" / "console"
 """Has the npm packages, pinned with their hashes in package-lock.json."""

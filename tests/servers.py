@@ -39,7 +39,7 @@ class ServerProcess:
 
     ``command`` makes the words to run from the port to listen on; every start takes a new port. ``entry`` is
     the function that the program calls, ``module:function``: with it, a process is started that has imported
-    the program already.
+    the program already. ``address``: where it listens, if that is not for us to choose.
     """
 
     def __init__(
@@ -48,17 +48,19 @@ class ServerProcess:
         log_path: Path,
         env: Mapping[str, str] | None = None,
         entry: str | None = None,
+        address: tuple[str, int] | None = None,
     ) -> None:
         self.command = command
         self.log_path = log_path
         self.env = env
         self.entry = entry
-        self.port = 0
+        self.address = address
+        self.host, self.port = address or (HOST, 0)
         self.process: subprocess.Popen[bytes] | WarmProcess | None = None
 
     @property
     def url(self) -> str:
-        return f"http://{HOST}:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     @property
     def pid(self) -> int:
@@ -76,14 +78,19 @@ class ServerProcess:
 
     def start(self, timeout_s: float = 60) -> None:
         """Run the command and wait until ``GET /`` is answered."""
-        assert self.process is None, "the server is running"
-        self.port = free_port()
-        self.process = self._launch(self.command(self.port))
+        self.launch()
         try:
             self._wait_ready(time.monotonic() + timeout_s)
         except BaseException:
             self.kill()
             raise
+
+    def launch(self) -> None:
+        """Run the command, and do not wait: it may listen nowhere."""
+        assert self.process is None, "the server is running"
+        if self.address is None:
+            self.port = free_port()
+        self.process = self._launch(self.command(self.port))
 
     def _launch(self, words: Sequence[str]) -> subprocess.Popen[bytes] | WarmProcess:
         if self.entry is not None:
@@ -103,7 +110,7 @@ class ServerProcess:
         assert self.process is not None
         while True:
             with contextlib.suppress(OSError, http.client.HTTPException):
-                connection = http.client.HTTPConnection(HOST, self.port, timeout=5)
+                connection = http.client.HTTPConnection(self.host, self.port, timeout=5)
                 with contextlib.closing(connection):
                     connection.request("GET", "/")
                     connection.getresponse().read()

@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Final
@@ -12,14 +11,13 @@ from typing import Final
 import httpx
 import pytest
 
+from tests.ops.machines import BERTH, PROGRAM, Machine, pick_network
+from tests.ops.machines import UNITS as FOLDER
 from tests.packages import SYSTEMD, PackageMissing, require
-from tests.servers import HOST, ROOT, ServerProcess, running
+from tests.servers import running
 from tests.waiting import WITHIN_S
 
-FOLDER: Final = ROOT / "ops" / "systemd"
 UNITS: Final = sorted(FOLDER.glob("*.service"))
-PROGRAM: Final = "/opt/berth/bin/berth"
-BERTH: Final = str(Path(sys.executable).with_name("berth"))
 EXPOSURE_MAX: Final = 30
 """Of systemd's scale, in tenths."""
 
@@ -84,79 +82,23 @@ def test_users_and_folders_are_made(tmp_path: Path) -> None:
 
 # -- the commands -------------------------------------------------------------------------------
 
-EXAMPLES: Final = {
-    "region.toml": "region.toml",
-    "tokens.toml": "tokens.toml",
-    "cell.env": "cell-cell1.env",
-    "agent.env": "agent.env",
-}
-"""Where an example belongs, in /etc/berth."""
-
-
-class Machine:
-    """The units and examples, with folders below another one and ports that are free here."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.ports: dict[str, int] = {}
-        for name in ("etc", "var"):
-            Path(folder, name).mkdir()
-
-    def make_server(self, unit: str, port: str) -> ServerProcess:
-        """A unit that listens on a port of the examples."""
-        env: dict[str, str] = {}
-
-        def command(free: int) -> list[str]:
-            self.ports[port] = free
-            words, variables = self.read(unit)
-            env.update(variables)
-            return words
-
-        return ServerProcess(command, self.folder / f"{unit}.log", env)
-
-    def read(self, unit: str) -> tuple[list[str], dict[str, str]]:
-        """What systemd would run, and its environment."""
-        for example, target in EXAMPLES.items():
-            path = self.folder / "etc" / target
-            path.touch(0o600)
-            path.write_text(self._translate((FOLDER / example).read_text()))
-        values = _read_values(self._translate((FOLDER / unit).read_text()).replace("%i", "cell1"))
-        env = {name: value for name, value in os.environ.items() if not name.startswith("BERTH_")}
-        if "EnvironmentFile" in values:
-            env |= _read_values(Path(values["EnvironmentFile"]).read_text())
-        # A variable that is a word of its own is as many words as it has.
-        words = (
-            env[word[1:]].split() if word.startswith("$") else [word] for word in values["ExecStart"].split()
-        )
-        return [word for some in words for word in some], env
-
-    def _translate(self, text: str) -> str:
-        for there, here in (("/var/lib/berth", "var"), ("/etc/berth", "etc")):
-            text = text.replace(there, str(self.folder / here))
-        for port, free in self.ports.items():
-            text = text.replace(f"127.0.0.1:{port}", f"{HOST}:{free}")
-        return text.replace(PROGRAM, BERTH)
-
-
-def _read_values(text: str) -> dict[str, str]:
-    return dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
-
 
 def test_units_and_examples_are_a_region(tmp_path: Path) -> None:
-    machine = Machine(tmp_path)
-    region = machine.make_server("berth-region.service", "8778")
-    cell = machine.make_server("berth-cell@.service", "8780")
+    examples = {name: FOLDER / name for name in ("region.toml", "tokens.toml", "agent.env")}
+    examples["cell-cell1.env"] = FOLDER / "cell.env"
+    network = pick_network()
+    machine = Machine(tmp_path, examples, {"127.0.0.1": f"{network}1"})
+    region = machine.make_server("berth-region.service", (f"{network}1", 8778))
+    cell = machine.make_server("berth-cell@.service", (f"{network}1", 8780), "cell1")
+    agent = machine.make_server("berth-agent.service", None)
     with running(region), running(cell), httpx.Client(base_url=region.url) as client:
-        words, env = machine.read("berth-agent.service")
         client.headers["x-auth-token"] = "the-token-of-an-operator"
-        with (tmp_path / "agent.log").open("wb") as log:
-            agent = subprocess.Popen(words, env=env, stdout=log, stderr=log)
+        agent.launch()
         try:
             deadline_s = time.monotonic() + WITHIN_S
             while len(client.get("/berth/v1/hosts", params={"state": "up"}).json()["hosts"]) < 4:
-                assert time.monotonic() < deadline_s, (tmp_path / "agent.log").read_text()
+                assert time.monotonic() < deadline_s, agent.log
                 time.sleep(0.1)
         finally:
-            agent.terminate()
-            assert agent.wait(WITHIN_S) == 0
+            assert agent.stop() == 0
     assert region.complaints() == []
