@@ -2,7 +2,7 @@
 keep the others from being brought up."""
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -301,3 +301,106 @@ async def test_a_change_that_comes_while_another_is_brought_up_is_brought_up_nex
     await sync.sync()
     (assigned,) = journals.region.view.records.all(Assignment)
     assert list(assigned.unit_names()) == ["b"]
+
+
+# -- two syncs at once ------------------------------------------------------------------------------
+
+
+class Overtaken:
+    """A region for a sync that is slow: before its change of this number, ``meanwhile`` happens."""
+
+    def __init__(self, region: Engine, number: int, meanwhile: Callable[[], Awaitable[None]]) -> None:
+        self._region = region
+        self._left = number
+        self._meanwhile = meanwhile
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._region, name)
+
+    async def submit(self, *arguments: Any) -> Any:
+        self._left -= 1
+        if self._left == 0:
+            await self._meanwhile()
+        return await self._region.submit(*arguments)
+
+
+async def sync_overtaken(journals: Journals, number: int, *newer: RecordChanged) -> status_sync.StatusSync:
+    """Have a sync bring up what the cell says, while another brings up what it says a little later. The slow
+    one, after that."""
+
+    async def overtake() -> None:
+        assert await journals.cell.submit(Enact(newer), ORIGIN, lambda view, changed: None) is None
+        await status_sync.StatusSync(journals.region, journals.cell, "cell1").sync()
+
+    slow: Any = Overtaken(journals.region, number, overtake)
+    sync = status_sync.StatusSync(slow, journals.cell, "cell1")
+    await sync.sync()
+    return sync
+
+
+@pytest.mark.parametrize("number", [1, 2])
+async def test_the_slower_of_two_syncs_does_not_bring_back_old_assignments(
+    journals: Journals, number: int
+) -> None:
+    old, new = make_assignment(FIRST, "host-1", "a"), make_assignment(SECOND, "host-1", "a")
+    await write(journals.cell, old)
+    sync = await sync_overtaken(journals, number, RecordChanged(old, None), RecordChanged(None, new))
+    assert list(journals.region.view.records.all(Assignment)) == [new]
+    await sync.sync()
+    assert list(journals.region.view.records.all(Assignment)) == [new]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+async def test_nor_does_it_where_the_faster_one_found_nothing_to_change(
+    journals: Journals, number: int
+) -> None:
+    """The region has what the cell says later, and not what it said in between."""
+    assigned = make_assignment(FIRST, "host-1", "a")
+    await write(journals.cell, assigned)
+    await journals.sync.sync()
+    assert (
+        await journals.cell.submit(
+            Enact((RecordChanged(assigned, None),)), ORIGIN, lambda view, changed: None
+        )
+        is None
+    )
+    # A sync of another process begins with all hosts that it knows, as this one does with its agent.
+    await write(journals.cell, Agent(id="host-1", name="host-1", driver="sim"))
+    await sync_overtaken(journals, number, RecordChanged(None, assigned))
+    assert list(journals.region.view.records.all(Assignment)) == [assigned]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+async def test_nor_does_it_bring_back_the_old_state_of_a_host(journals: Journals, number: int) -> None:
+    created = Enact((), (CreateProvider(HOST, "host-1"),))
+    assert await journals.region.submit(created, ORIGIN, lambda view, changed: None) is None
+    agent = Agent(id=HOST, name="host-1", driver="sim")
+    await write(journals.cell, agent)
+    down = msgspec.structs.replace(agent, is_down=True)
+    await sync_overtaken(journals, number, RecordChanged(agent, down))
+    assert journals.region.view.hosts[HOST].down
+
+
+async def test_a_slow_sync_goes_on_with_what_came_since(journals: Journals) -> None:
+    old, new = make_assignment(FIRST, "host-1", "a"), make_assignment(SECOND, "host-2", "a")
+    await write(journals.cell, old)
+    sync = await sync_overtaken(journals, 1, RecordChanged(None, new))
+    third = make_assignment(FIRST, "host-3", "a")
+    await write(journals.cell, third)
+    await sync.sync()
+    hosts = {one.host for one in journals.region.view.records.all(Assignment)}
+    assert hosts == {"host-1", "host-2", "host-3"}
+
+
+async def test_a_cell_that_was_restored_from_an_older_copy_is_believed(
+    journals: Journals, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(5):
+        await write(journals.cell, make_assignment(FIRST, f"host-{number}", "a"))
+    await journals.sync.sync()
+    async with started(tmp_path / "restored.db") as restored:
+        await write(restored, make_assignment(SECOND, "host-1", "a"))
+        await status_sync.StatusSync(journals.region, restored, "cell1").sync()
+    (assigned,) = journals.region.view.records.find(Assignment, "host", "host-1")
+    assert assigned.server == SECOND
+    assert "cell1: its journal ends at index" in caplog.text

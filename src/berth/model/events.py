@@ -18,7 +18,7 @@ from berth.model.drains import Drain
 from berth.model.groups import Group, Membership
 from berth.model.ids import AggregateId, ClassId, ConsumerId, GroupId, Index, ProviderId, Row
 from berth.model.placement import Consumer, Holdings, HostStatus, Inventory, Label
-from berth.model.saga_runs import Agent, Assignment, HostTree, Instance, Outbox, SagaRun, Term
+from berth.model.saga_runs import Agent, Assignment, HostTree, Instance, Outbox, SagaRun, SyncPosition, Term
 from berth.model.servers import (
     Action,
     Aggregate,
@@ -52,6 +52,7 @@ AnyRecord = (
     | QuotaSet
     | RevokedToken
     | Server
+    | SyncPosition
     | Term
     | SagaRun
 )

@@ -259,3 +259,10 @@ class Outbox(Record, frozen=True, kw_only=True, tag="outbox", rename={"run": "wo
     run: SagaRun | None = None
     abort: str | None = None
     units: UnitsRequest | None = None
+
+
+class SyncPosition(Record, frozen=True, kw_only=True, tag="sync_position"):
+    """In the region: the last index of a cell's journal that hosts and assignments have been brought up from;
+    ``id`` is the cell's name. What was read at an earlier index is not written any more."""
+
+    index: int

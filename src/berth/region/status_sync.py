@@ -3,15 +3,18 @@ a cell's journal.
 
 It is always the whole run that is applied, so that it does not matter which of its versions were seen. What a
 server is after a run follows from the run and its saga alone (``apply_end``): how it ended, and what is held.
-A run stays in the cell until the region has its end, so the sync can be stopped anywhere and start anew, and
-two of them do no harm.
+A run stays in the cell until the region has its end, so the sync can be stopped anywhere and start anew.
+
+Two of them do no harm. A run is brought up by its version. Hosts and assignments have none: which index of
+the cell's journal they are brought up from is written first (``SyncPosition``), and each change of them is
+refused once a later index is there. Otherwise the slower of two could put an older state in place of a newer.
 """
 
 import asyncio
 import itertools
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -22,8 +25,8 @@ from berth.model.commands import Enact, LabelAggregate, LedgerCommand, SetAggreg
 from berth.model.events import AnyRecord, Origin, RecordChanged
 from berth.model.ids import AggregateId, Index, ProviderId
 from berth.model.placement import CELL, HEALTHY, Label
-from berth.model.rejections import Rejection
-from berth.model.saga_runs import Agent, Assignment, ClaimSnapshot, Outbox, SagaRun, StepLog
+from berth.model.rejections import RecordMoved, Rejection
+from berth.model.saga_runs import Agent, Assignment, ClaimSnapshot, Outbox, SagaRun, StepLog, SyncPosition
 from berth.model.servers import (
     NO_STATE,
     RUNNING,
@@ -361,7 +364,38 @@ def apply_assignments(view: View, host: str, current: Collection[Assignment]) ->
     return Enact(tuple(changes)) if changes else None
 
 
+# -- two syncs at once --------------------------------------------------------------------------
+
+
+def find_position(view: View, cell: str) -> int:
+    """The last index of a cell's journal that hosts and assignments have been brought up from."""
+    known = view.records.get(SyncPosition, cell)
+    return -1 if known is None else known.index
+
+
+def advance_position(
+    view: View, cell: str, index: Index, instead_of: int | None = None
+) -> Enact | RecordMoved | None:
+    """The command by which hosts and assignments are brought up from an index, and from no earlier one any
+    more. ``instead_of``: a later position that is wrong."""
+    position = find_position(view, cell)
+    if position > index and position != instead_of:
+        return RecordMoved("SyncPosition", cell)
+    if position == index:
+        return None
+    return Enact((replace_record(view, SyncPosition(id=cell, index=index)),))
+
+
 # -- the loop -----------------------------------------------------------------------------------
+
+
+class _CellNews(NamedTuple):
+    """What is to be brought up, and the index of the cell's journal that it is read at."""
+
+    read_at: Index
+    runs: list[SagaRun]
+    agents: list[Agent]
+    assigned: dict[str, list[Assignment]]
 
 
 class StatusSync:
@@ -386,14 +420,14 @@ class StatusSync:
     async def sync(self) -> None:
         """Wait until the cell has changed, and bring up what has."""
         index = await self._cell.wait_beyond(self._index, WAIT_S)
-        runs, agents, assigned = await self._cell.read_recent(self._find_due)
-        # Before the runs: a server that is not busy has the units that the region says.
-        await self._sync_assignments(assigned)
-        await finish_all(self._sync_host(agent) for agent in agents)
-        await finish_all(self._sync_run(run) for run in runs)
+        due = await self._cell.read_recent(self._find_due)
+        # Before the runs: a server that is not busy has the units that the region says. Where another sync is
+        # ahead of this one, all of it stays due until this one has caught up.
+        if await self._sync_state(due):
+            await finish_all(self._sync_run(run) for run in due.runs)
         self._index = index
 
-    def _find_due(self, view: View) -> tuple[list[SagaRun], list[Agent], dict[str, list[Assignment]]]:
+    def _find_due(self, view: View) -> _CellNews:
         """The runs and agents that are due, and all assignments of the hosts that are."""
         records = view.records
         if view is not self._view:
@@ -408,7 +442,8 @@ class StatusSync:
         # Of what is gone there is nothing to bring up.
         self._due = {(type(record), record.id): None for record in (*runs, *agents)}
         self._due |= {(Assignment, host): None for host in hosts}
-        return runs, agents, {host: records.find(Assignment, "host", host) for host in hosts}
+        assigned = {host: records.find(Assignment, "host", host) for host in hosts}
+        return _CellNews(view.index, runs, agents, assigned)
 
     def _note_all(self, records: Records) -> None:
         for run in records.all(SagaRun):
@@ -426,7 +461,37 @@ class StatusSync:
         elif isinstance(record, SagaRun | Agent):
             self._changed[type(record), record.id] = None
 
-    async def _sync_assignments(self, by_host: dict[str, list[Assignment]]) -> None:
+    async def _sync_state(self, due: _CellNews) -> bool:
+        """Bring up assignments and hosts; False where another sync has begun to do so from a later index."""
+        if not due.agents and not due.assigned:
+            return True
+        if not await self._advance(due.read_at):
+            return False
+        await self._sync_assignments(due)
+        await finish_all(self._sync_host(agent, due.read_at) for agent in due.agents)
+        return await self._region.read(lambda view: find_position(view, self._name) <= due.read_at)
+
+    async def _advance(self, index: Index) -> bool:
+        """Have it written that what was read at this index is brought up; False where a later one is."""
+        if not await self._submit(lambda view, now_s: advance_position(view, self._name, index)):
+            return True
+        position = await self._region.read(lambda view: find_position(view, self._name))
+        last = await self._cell.read(lambda view: view.index)
+        if last >= position:
+            return False
+        _log.warning(
+            "%s: its journal ends at index %d, and the region has read it up to %d: it was replaced, or "
+            "restored from an older copy. The region takes over what it says now",
+            self._name,
+            last,
+            position,
+        )
+        return not await self._submit(
+            lambda view, now_s: advance_position(view, self._name, index, instead_of=position)
+        )
+
+    async def _sync_assignments(self, due: _CellNews) -> None:
+        by_host = due.assigned
         if not by_host:
             return
         different = await self._region.read(
@@ -434,21 +499,26 @@ class StatusSync:
         )
         for host in by_host.keys() - set(different):
             del self._due[Assignment, host]
-        await finish_all(self._sync_units(host, by_host[host]) for host in different)
+        await finish_all(self._sync_units(host, by_host[host], due.read_at) for host in different)
 
-    async def _sync_units(self, host: str, current: list[Assignment]) -> None:
+    async def _sync_units(self, host: str, current: list[Assignment], index: Index) -> None:
         """Bring up a host's assignments. Where that is refused, they stay due; the rest of the cell goes
         on."""
-        if await self._submit(lambda view, now_s: apply_assignments(view, host, current)):
-            _log.warning("the assignments of host %s could not be written, retrying", host)
-        else:
+        refused = await self._submit_read_at(
+            index, lambda view, now_s: apply_assignments(view, host, current)
+        )
+        if refused is None:
             del self._due[Assignment, host]
+        elif not isinstance(refused, RecordMoved):
+            _log.warning("the assignments of host %s could not be written, retrying: %s", host, refused)
 
-    async def _sync_host(self, agent: Agent) -> None:
-        is_refused = await self._submit(lambda view, now_s: apply_host(view, agent, self._name, now_s))
+    async def _sync_host(self, agent: Agent, index: Index) -> None:
+        refused = await self._submit_read_at(
+            index, lambda view, now_s: apply_host(view, agent, self._name, now_s)
+        )
         # A host joins before its provider is written: it stays due until that is there.
         is_there = await self._region.read(lambda view: ProviderId(agent.id) in view.providers)
-        if is_there and not is_refused:
+        if is_there and refused is None:
             del self._due[Agent, agent.id]
 
     async def _sync_run(self, run: SagaRun) -> None:
@@ -461,10 +531,21 @@ class StatusSync:
             )
         del self._due[SagaRun, run.id]
 
-    async def _submit(self, propose: Callable[[View, int], Enact | None]) -> bool:
-        """Have a change made that may turn out not to be needed. Whether it was refused."""
-        outcome = await self._region.submit(propose, _ORIGIN, lambda view, changed: None)
-        return isinstance(outcome, Rejection)
+    async def _submit_read_at(
+        self, index: Index, propose: Callable[[View, int], Enact | None]
+    ) -> Rejection | None:
+        """Have a change made of what was read at an index, unless something later is being brought up."""
+
+        def judge(view: View, now_s: int) -> Enact | Rejection | None:
+            if find_position(view, self._name) > index:
+                return RecordMoved("SyncPosition", self._name)
+            return propose(view, now_s)
+
+        return await self._submit(judge)
+
+    async def _submit(self, propose: Callable[[View, int], Enact | Rejection | None]) -> Rejection | None:
+        """Have a change made that may turn out not to be needed; or why it was refused."""
+        return await self._region.submit(propose, _ORIGIN, lambda view, changed: None)
 
 
 async def finish_all(tasks: Iterable[Awaitable[None]]) -> None:

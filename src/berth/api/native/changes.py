@@ -22,7 +22,7 @@ from berth.model.events import AnyRecord, Batch, Entry
 from berth.model.groups import Group, Membership
 from berth.model.ids import ClassId
 from berth.model.placement import Consumer, Holdings, HostStatus, Inventory, Label
-from berth.model.saga_runs import Agent, Assignment, HostTree, Instance, Outbox, SagaRun, Term
+from berth.model.saga_runs import Agent, Assignment, HostTree, Instance, Outbox, SagaRun, SyncPosition, Term
 from berth.model.servers import (
     Action,
     Aggregate,
@@ -421,7 +421,9 @@ _SHOWN: Final[dict[type, tuple[type[Any], Callable[[Any, _Cut], wire.RecordValue
     QuotaSet: (wire.QuotasChange, _show_quotas),
     Assignment: (wire.AssignmentChange, _show_assignment),
 }
-_INTERNAL: Final = frozenset((Agent, Counter, HostTree, Instance, Outbox, RevokedToken, Term, SagaRun))
+_INTERNAL: Final = frozenset(
+    (Agent, Counter, HostTree, Instance, Outbox, RevokedToken, SyncPosition, Term, SagaRun)
+)
 """Of these readers are told that one has changed, and no more: they are how a region and its cells work."""
 
 
