@@ -7,9 +7,11 @@ cell. Here the process that follows the cells keeps what it sees in memory, and 
 * at once, that a cell's database has come within reach or out of it;
 * at most once a minute, and for all cells in one append, when conductors were last heard of.
 
-So all workers answer from the same records, which are a minute or two old at most. A process writes what has
-changed in its own eyes only: of two of which one alone reaches a cell, neither corrects the other all the
-time. docs/decisions/028 has the reasons.
+So all workers answer from the same records, which are a minute or two old at most. A process writes at once
+what it sees change. Where the record says something else all the same, the next refresh corrects it: of two
+processes of which one alone reaches a cell, each writes what it sees, once a minute at most, and what one
+that has ended wrote does not stay. Only a process that reaches a cell says when its conductor was heard of:
+what another has read of the cell is old. docs/decisions/028 has the reasons.
 """
 
 import asyncio
@@ -82,8 +84,8 @@ class CellWatch:
         known = view.records.get(CellStatus, name)
         is_reachable = why is None
         before = known or CellStatus(id=name)
-        cell = self._open.get(name)
-        sign_s = before.sign_s if cell is None else saga_runs.last_sign_s(cell.view)
+        # What was read of a cell that is out of reach is old: another process may have seen a later sign.
+        sign_s = saga_runs.last_sign_s(self._open[name].view) if is_reachable else before.sign_s
         after = CellStatus(
             id=name,
             is_reachable=is_reachable,

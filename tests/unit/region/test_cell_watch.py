@@ -1,0 +1,78 @@
+"""What processes of a region write down of a cell that not all of them reach."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from berth.cell.journal import open_cell_engine
+from berth.cell.saga_runs import begin_term
+from berth.engine import Engine
+from berth.model.events import Origin
+from berth.model.servers import CellStatus
+from berth.region import cell_watch
+from berth.region.cell_watch import CellWatch
+from berth.runtime.clock import SystemClock
+from berth.runtime.ids import Ids
+from tests.clocks import FakeClock
+
+ORIGIN = Origin("", "test", None, "test")
+
+
+@contextlib.asynccontextmanager
+async def started(path: Path) -> AsyncIterator[Engine]:
+    engine = open_cell_engine(f"sqlite:///{path}", SystemClock(), Ids(1))
+    await engine.start()
+    try:
+        yield engine
+    finally:
+        await engine.stop()
+
+
+class OutOfReach:
+    """The journal of a cell that was read once, and cannot be reached any more."""
+
+    outage = "connection refused"
+
+    def __init__(self, engine: Engine) -> None:
+        self.view = engine.view
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cell_watch, "_LOOK_S", 0)
+
+
+async def test_a_process_out_of_reach_does_not_say_that_the_conductor_was_heard_of(tmp_path: Path) -> None:
+    """Its sign is an old one, which differs from the last: that is no sign of life."""
+    clock = FakeClock()
+    async with (
+        started(tmp_path / "region.db") as region,
+        started(tmp_path / "cell.db") as cell,
+        started(tmp_path / "before.db") as before,
+    ):
+        for engine, sign_s in ((before, 100), (cell, 200)):
+            begun = begin_term(engine.view, sign_s)
+            assert await engine.submit(begun, ORIGIN, lambda view, changed: None) is None
+        near, far = CellWatch(region, ["cell1"], clock), CellWatch(region, ["cell1"], clock)
+        gone: Any = OutOfReach(before)
+        near.note_open("cell1", cell)
+        far.note_open("cell1", gone)
+        await near.report()
+        heard_at_s = clock.now_ns() // 1_000_000_000
+        for _ in range(5):
+            clock.advance(60)
+            await far.report()
+            await near.report()
+        status = region.view.records.get(CellStatus, "cell1")
+        assert status is not None
+        assert (status.heard_at_s, status.sign_s) == (heard_at_s, 200)
+        # Whoever wrote last says whether it reaches the cell.
+        assert status.is_reachable
+        clock.advance(60)
+        await far.report()
+        status = region.view.records.get(CellStatus, "cell1")
+        assert status is not None
+        assert (status.is_reachable, status.text) == (False, "connection refused")
