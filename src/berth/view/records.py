@@ -57,6 +57,7 @@ _INDEXES: Final[dict[type[Any], dict[str, Callable[[Any], Iterable[str]]]]] = {
     Flavor: {"name": lambda flavor: (flavor.name,)},
     Host: {
         "name": lambda host: (host.name,),
+        "number": lambda host: (str(host.number),),
         "driver": lambda host: (host.driver,),
         "cell": lambda host: (host.cell,),
         "complaining": lambda host: ("",) if host.complaints else (),

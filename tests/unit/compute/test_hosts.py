@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from berth.model.servers import Host
+from berth.view.records import Records
 from tests.unit.compute.fleets import hear, known_fleet
 from tests.worlds import RegionWorld, uuid_of
 
@@ -58,6 +60,24 @@ async def test_a_hypervisor_in_each_generation_of_the_api(region: RegionWorld) -
     assert (await region.compute("GET", "/os-hypervisors/1", version="2.53")).status == 404
     assert (await region.compute("GET", f"/os-hypervisors{path}", version="2.52")).status == 404
     assert (await region.compute("GET", f"/os-hypervisors{path}", who="ann")).status == 403
+
+
+async def test_one_hypervisor_is_found_without_a_look_at_the_others(
+    region: RegionWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await known_fleet(region, 3)
+
+    def refuse(records: Records, kind: type[Any]) -> Any:
+        assert kind is not Host, "all hosts are looked at"
+        return every(records, kind)
+
+    every = Records.all
+    monkeypatch.setattr(Records, "all", refuse)
+    for path, version in (("/3", "2.52"), (f"/{uuid_of(3)}", "2.53"), (f"/{uuid_of(3).upper()}", "2.53")):
+        found = (await hypervisors(region, path, version=version))["hypervisor"]
+        assert found["hypervisor_hostname"] == "host-3"
+    for path, version in (("/4", "2.52"), ("/host-3", "2.52"), (f"/{uuid_of(4)}", "2.53"), ("/3", "2.53")):
+        assert (await region.compute("GET", f"/os-hypervisors{path}", version=version)).status == 404
 
 
 async def test_lists_patterns_and_pages(region: RegionWorld) -> None:

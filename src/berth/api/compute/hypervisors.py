@@ -143,10 +143,10 @@ async def show_uptime(call: Call) -> Response:
 
 def find_hypervisor(view: View, call: Call) -> Host | ComputeHostNotFound:
     """The host that the path names."""
-    for host in view.records.all(Host):
-        if str(show_id(call, host)) == call.params[0].lower():
-            return host
-    return ComputeHostNotFound(call.params[0])
+    named = call.params[0].lower()
+    if call.version >= UUIDS:
+        return view.records.get(Host, named) or ComputeHostNotFound(call.params[0])
+    return next(iter(view.records.find(Host, "number", named)), ComputeHostNotFound(call.params[0]))
 
 
 def show_id(call: Call, host: Host) -> str | int:
