@@ -33,6 +33,14 @@ PROFILES: Final = (
     '{"name": "render", "groups": [{"resources:PGPU": "1", "trait:HW_GPU_API_VULKAN": "required"}]}',
 )
 
+OTHER_CLASS: Final = read_catalog(
+    [ALIASES[1].replace("SRIOV_NET_VF", "PGPU")], [PROFILES[0].replace("PGPU", "SRIOV_NET_VF")]
+)
+OTHER_TRAIT: Final = read_catalog(
+    [ALIASES[1].replace("CUSTOM_PHYSNET_A", "CUSTOM_FAST")],
+    [PROFILES[0].replace("HW_GPU_API_VULKAN", "CUSTOM_FAST")],
+)
+
 
 def make_cell(number: int, has_threads: bool) -> SimProvider:
     """A NUMA cell with a PF, a GPU and a NIC below it."""
@@ -254,15 +262,37 @@ async def test_a_server_keeps_what_the_names_of_its_devices_meant(specs: dict[st
             held = [dict(amounts).get(kind, 0) for _, amounts in found.held]
             assert sum(held) == (2 if kind == "SRIOV_NET_VF" else 1)
 
-        others = read_catalog(
-            [ALIASES[1].replace("SRIOV_NET_VF", "PGPU")], [PROFILES[0].replace("PGPU", "SRIOV_NET_VF")]
-        )
-        for devices in (DeviceCatalog(), others):
+        for devices in (DeviceCatalog(), OTHER_CLASS):
             cloud.scheduler = msgspec.structs.replace(cloud.scheduler, devices=devices)
             for moves in (("migrate", "confirm"), ("shelve_away", "unshelve"), ("live_migrate",)):
                 for move in moves:
                     await done(cloud, move, server)
                 await check_held()
+
+
+@pytest.mark.parametrize("today", [OTHER_CLASS, OTHER_TRAIT], ids=["class", "trait"])
+@pytest.mark.parametrize(
+    ("specs", "kind"),
+    [({"pci_passthrough:alias": "vf:2"}, "SRIOV_NET_VF"), ({"accel:device_profile": "render"}, "PGPU")],
+)
+async def test_a_server_from_before_meanings_were_kept_does_not_get_other_devices(
+    specs: dict[str, str], kind: str, today: DeviceCatalog
+) -> None:
+    """An alias or a profile has another class, or another trait, than when the server was made."""
+    async with running(fleet=make_fleet(), pci_aliases=ALIASES, device_profiles=PROFILES) as cloud:
+        server = new_server(cloud, flavor=make_flavor(Case(specs, lambda held, host: True)))
+        await done(cloud, "create", server)
+        before, cloud.scheduler = cloud.scheduler, msgspec.structs.replace(cloud.scheduler, devices=today)
+        for move in ("migrate", "live_migrate"):
+            refused = await cloud.begin(beginning(cloud, move, server))
+            assert isinstance(refused, SpecInvalid), refused
+            assert {refused.key: refused.value} == specs
+            assert "now, of which the server holds 0 and not" in refused.accepted
+        cloud.scheduler = before
+        await done(cloud, "live_migrate", server)
+        found = await cloud.server(server.id)
+        assert found is not None
+        assert kind in {name for _, amounts in found.held for name, _ in amounts}
 
 
 @pytest.mark.parametrize("policy", ["required", "legacy", "preferred", None])

@@ -22,7 +22,7 @@ from berth.model.scheduling import (
 from berth.model.servers import Flavor, Held, Need, NeedGroup, Server, ServerHints
 from berth.sagas.conflicts import overlap, plus
 from berth.sagas.hosts import place_of
-from berth.scheduler.devices import DeviceCatalog
+from berth.scheduler.devices import ALIAS_KEY, PROFILE_KEY, DeviceCatalog
 from berth.scheduler.flavors import FlavorAsk, FlavorSize, PciGroups, read_flavor
 from berth.view import View
 
@@ -135,6 +135,9 @@ def ask_place(
 ) -> ScheduleRequest | SpecInvalid:
     """The request for another place of a server that is there. ``host``: the only one considered, and then
     there are no alternates. ``others``: what other clients have added."""
+    changed = _find_changed_device(view, server, devices)
+    if changed is not None:
+        return changed
     needed = ask_resources(server, devices, others)
     if isinstance(needed, SpecInvalid):
         return needed
@@ -148,6 +151,45 @@ def ask_place(
         generation=generation,
         uses=uses,
     )
+
+
+def _find_changed_device(view: View, server: Server, devices: DeviceCatalog) -> SpecInvalid | None:
+    """The name of a device that means something else now than what the server holds. Only servers from before
+    such meanings were kept with them can have one; one that holds nothing gets what the name means now."""
+    flavor, specs = server.flavor, server.flavor.extra_specs
+    asked: list[tuple[str, RequestGroup]] = []
+    if ALIAS_KEY in specs and not flavor.aliases and server.held:
+        found = devices.find_devices(specs)
+        if isinstance(found, SpecInvalid):
+            return found
+        asked += ((ALIAS_KEY, group) for _, group in found)
+    if PROFILE_KEY in specs and flavor.profile is None and server.held:
+        groups = devices.find_profile(specs)
+        if isinstance(groups, SpecInvalid):
+            return groups
+        asked += ((PROFILE_KEY, group) for group in groups)
+    sums: dict[tuple[str, str, str, tuple[tuple[str, ...], ...]], int] = {}
+    for key, group in asked:
+        for name, amount in group.resources:
+            kind = (key, group.label, name, group.required)
+            sums[kind] = sums.get(kind, 0) + amount
+    for (key, label, name, required), amount in sums.items():
+        held = sum(
+            dict(amounts).get(name, 0)
+            for id, amounts in server.held
+            if id in view.providers
+            and all(set(view.providers[id].traits).intersection(any_of) for any_of in required)
+        )
+        if held < amount:
+            traits = "".join(f" with {any_of[0]}" for any_of in required)
+            return SpecInvalid(
+                key,
+                specs[key],
+                f"what the server holds: {label} means {name}{traits} now, of which the server holds {held} "
+                f"and not {amount}. The server is older than the meanings that are kept with servers: give "
+                "the name its earlier meaning back, or resize the server",
+            )
+    return None
 
 
 def make_request(
