@@ -126,6 +126,8 @@ class HostCandidates:
         self._splits = any(slot.splits for slot in slots)
         self._patterns = Patterns(slots)
         self._barren = BarrenTrees(view, ask, slots)
+        self._abandoned = BarrenTrees(view, ask, slots)
+        """Trees in which nothing was found before the search was given up."""
         self.has_counted = False
         self._searched = 0
         self._given_up: set[Row] = set()
@@ -188,6 +190,9 @@ class HostCandidates:
         if slots is None or self._barren.has_alike(host):
             self.hosts[host.row] = False
             return
+        if self._abandoned.has_alike(host):
+            self._give_up(host)
+            return
         self._searched += 1
         patterns = Patterns(slots) if self._splits else self._patterns
         assignments = assignments_at(view, self._ask, slots, host, effort)
@@ -205,9 +210,12 @@ class HostCandidates:
         if not found and not (is_cut_short and effort.gave_up > given_up):
             # Claims only take: the next member need not search here again, unless it might search longer.
             self.hosts[host.row] = False
+            self._drop_by_counting()
             if effort.gave_up > given_up:
-                self._given_up.add(host.row)
-            self._note_barren(host)
+                self._give_up(host)
+                self._abandoned.note(host)
+            elif self.hosts.any():
+                self._barren.note(host)
 
     def _search_sharing(self, host: ProviderRecord) -> Iterator[Assignment]:
         """The assignments at a host that use sharing providers alone."""
@@ -215,13 +223,15 @@ class HostCandidates:
         here[host.row] = True
         return assignments_of_sharing(self._view, self._ask, self._slots, here, self._effort)
 
-    def _note_barren(self, host: ProviderRecord) -> None:
-        """Remember a tree in which nothing was found; after the first, drop others by counting."""
+    def _give_up(self, host: ProviderRecord) -> None:
+        self.hosts[host.row] = False
+        self._given_up.add(host.row)
+
+    def _drop_by_counting(self) -> None:
+        """After the first host without a candidate, drop others by counting."""
         if not self.has_counted:
             self.has_counted = True
             drop_by_places(self._view, self._ask, self._slots, self.hosts)
-        if self.hosts.any():
-            self._barren.note(host)
 
     def drop_barren(self, hosts: Mask, count_max: int) -> Mask:
         """Those of these hosts that have a candidate. At most ``count_max`` are searched, those that were
@@ -258,6 +268,7 @@ class HostCandidates:
             again.hosts &= self.hosts
             return again
         self._barren.forget()
+        self._abandoned.forget()
         # Claims only take, so that it is enough to check the providers that were taken from.
         for provider, _ in wanted:
             self._look_again(view.providers[provider])

@@ -10,12 +10,15 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
+import numpy as np
 import pytest
 
 from berth.model.ids import ConsumerId
 from berth.model.placement import NUMA_ROOT, SHARES_VIA_AGGREGATE
 from berth.model.rejections import NoFit, Rejection
 from berth.model.scheduling import CandidatesRequest, Plan, RequestGroup, ScheduleRequest
+from berth.scheduler.candidates import HostCandidates
 from berth.scheduler.devices import read_catalog
 from berth.scheduler.flavors import FlavorAsk, FlavorSize, check_flavor
 from berth.scheduler.plan import plan
@@ -232,3 +235,26 @@ def test_hosts_that_a_plan_has_searched_are_not_searched_again_to_explain_it(
     # Once for each thing that is asked for.
     assert set(searched.values()) == {1 + len(request.otherwise)}
     assert len(searched) == 19
+
+
+def test_hosts_like_one_whose_search_was_given_up_may_have_a_candidate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody has seen that there is none, on either of them."""
+    fleet = Fleet()
+    for host in ("h0", "h1"):
+        fleet.provider(host, {"DISK_GB": 100})
+        for cell in range(2):
+            amounts = {"PCPU": 8, "MEMORY_MB": 8192}
+            fleet.provider(f"{host}-numa{cell}", amounts, parent=host, traits=(NUMA_ROOT,))
+    for module in ("search.assignments", "scheduler.candidates"):
+        monkeypatch.setattr(f"berth.{module}.FRUITLESS_MAX", 2)
+    request = request_of(2, "near:1")
+    groups = tuple(group for group in request.ask.groups if group.suffix != "_pci0")
+    ask = msgspec.structs.replace(request.ask, groups=groups, affinities=())
+    candidates = HostCandidates.of(fleet.view, ask)
+    assert isinstance(candidates, HostCandidates), candidates
+    hosts = candidates.hosts.copy()
+    assert np.count_nonzero(hosts) == 2
+    assert np.array_equal(candidates.drop_barren(hosts, 10), hosts)
+    assert candidates.given_up == 1, "the second was not searched"
