@@ -3,7 +3,8 @@ accepts it, and what it accepts can be pinned."""
 
 import itertools
 import random
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -26,7 +27,7 @@ from berth.oracle.candidates import all_candidates
 from berth.scheduler.devices import read_catalog
 from berth.scheduler.flavors import FlavorAsk, FlavorSize, check_flavor
 from berth.scheduler.plan import plan
-from berth.view import ProviderRecord, View
+from berth.view import UNLIMITED, ProviderRecord, View
 from tests.options import scheduler_options
 from tests.unit.scheduler.fleets import Fleet
 
@@ -156,6 +157,8 @@ MIXED: Final = read_catalog(
 
 GIVEN_UP_ONCE: Final = (421, 872, 1021, 1527, 1549, 1694)
 """Hosts on which the search once gave up, though there is a place."""
+TOOK_LONG_ONCE: Final = (263, 283, 68, 142, 328, 244, 282, 258, 58, 126, 324, 86, 101, 300)
+"""Hosts on which it once took 70,000 steps and more."""
 
 
 class Device(NamedTuple):
@@ -183,14 +186,18 @@ class MixedHost:
         ]
         guest_cells = min(rng.choice((1, 2, 2, count)), count)
         asked = {rng.choice(list(MIXED.aliases)): rng.randint(2, 8) for _ in range(rng.randint(2, 3))}
-        self.guest = [rng.randint(1, 5) for _ in range(guest_cells)]
+        self._ask_for([rng.randint(1, 5) for _ in range(guest_cells)], asked)
+
+    def _ask_for(self, guest: list[int], asked: Mapping[str, int]) -> None:
+        """So many cpus in each cell of the guest, and so many devices of each alias."""
+        self.guest = guest
         self.specs = {
             "hw:cpu_policy": "dedicated",
-            "hw:numa_nodes": str(guest_cells),
+            "hw:numa_nodes": str(len(guest)),
             "pci_passthrough:alias": ",".join(f"{name}:{count}" for name, count in asked.items()),
         }
         first = 0
-        for cell, cpus in enumerate(self.guest):
+        for cell, cpus in enumerate(guest):
             self.specs[f"hw:numa_cpus.{cell}"] = f"{first}-{first + cpus - 1}"
             self.specs[f"hw:numa_mem.{cell}"] = "1024"
             first += cpus
@@ -230,9 +237,12 @@ class MixedHost:
     def has_place(self) -> bool:
         """Whether there is a way, by trying all cells for the guest's, and then to give each device away."""
         return any(
-            all(self.cells[cell] >= cpus for cell, cpus in zip(cells, self.guest, strict=True))
-            and self._has_devices(frozenset(cells))
-            for cells in itertools.permutations(range(len(self.cells)), len(self.guest))
+            self._has_devices(frozenset(some))
+            for some in itertools.combinations(range(len(self.cells)), len(self.guest))
+            if any(
+                all(self.cells[cell] >= cpus for cell, cpus in zip(cells, self.guest, strict=True))
+                for cells in itertools.permutations(some)
+            )
         )
 
     def _has_devices(self, cells: frozenset[int]) -> bool:
@@ -265,28 +275,64 @@ class MixedHost:
         return all(give(number, set()) for number in range(len(self.wanted)))
 
 
+class HardHost(MixedHost):
+    """Up to eight cells, and a guest with up to four of different sizes; most of its devices are of one class
+    under all three policies. Such mixes took the search longest."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        rng = random.Random(seed)
+        count = rng.choice((2, 4, 8))
+        self.cells = [rng.randint(4, 8) for _ in range(count)]
+        self.devices = [
+            self._random_device(rng, cell) for cell in (*range(count), None) for _ in range(rng.randint(2, 8))
+        ]
+        guest = [rng.randint(1, 5) for _ in range(min(rng.choice((1, 2, 3, 4)), count))]
+        names = rng.sample(list(MIXED.aliases), 3)
+        if rng.random() < 0.7:
+            resource_class = rng.choice(("PGPU", "SRIOV_NET_VF"))
+            policies = ("required", "legacy", "preferred")
+            names = [f"{resource_class}-{rng.choice(('', *TRAITS))}-{policy}" for policy in policies]
+        self._ask_for(guest, Counter(rng.choice(names) for _ in range(rng.randint(6, 24))))
+
+
+def check_plan(host: MixedHost, seed: int) -> tuple[bool, int]:
+    """Whether there is a place, and how many steps it took to find it, or that there is none."""
+    view, asked = host.fleet().view, host.ask()
+    wanted = ScheduleRequest(
+        ask=asked.ask,
+        otherwise=asked.otherwise,
+        members=(ConsumerId("member"),),
+        at_least=1,
+        project="p",
+        user="u",
+    )
+    view.steps.begin(UNLIMITED)
+    found = plan(view, wanted, OPTIONS, random.Random(1), 0)
+    steps = UNLIMITED - view.steps.left
+    view.steps.end()
+    assert isinstance(found, (Plan, NoFit)), (seed, found)
+    assert isinstance(found, Plan) == host.has_place(), (seed, found)
+    if isinstance(found, Plan):
+        verdict = decide(view, ReplaceAllocations(found.claims), 0)
+        assert not isinstance(verdict, Rejection), (seed, verdict)
+    else:
+        assert not found.gave_up, seed
+    return isinstance(found, Plan), steps
+
+
 @pytest.mark.parametrize("seeds", [range(100), range(100, 200), range(200, 300), GIVEN_UP_ONCE])
 def test_devices_of_many_sorts_are_placed_if_they_can_be(seeds: Sequence[int]) -> None:
-    outcomes: list[bool] = []
-    for seed in seeds:
-        host = MixedHost(seed)
-        view, asked = host.fleet().view, host.ask()
-        wanted = ScheduleRequest(
-            ask=asked.ask,
-            otherwise=asked.otherwise,
-            members=(ConsumerId("member"),),
-            at_least=1,
-            project="p",
-            user="u",
-        )
-        found = plan(view, wanted, OPTIONS, random.Random(1), 0)
-        assert isinstance(found, (Plan, NoFit)), (seed, found)
-        assert isinstance(found, Plan) == host.has_place(), (seed, found)
-        outcomes.append(isinstance(found, Plan))
-        if isinstance(found, Plan):
-            verdict = decide(view, ReplaceAllocations(found.claims), 0)
-            assert not isinstance(verdict, Rejection), (seed, verdict)
-    assert any(outcomes)
+    outcomes = [check_plan(MixedHost(seed), seed) for seed in seeds]
+    assert any(is_placed for is_placed, _ in outcomes)
+
+
+@pytest.mark.parametrize("seeds", [range(50), TOOK_LONG_ONCE])
+def test_hard_mixes_on_one_host_take_few_steps(seeds: Sequence[int]) -> None:
+    """With a place or without one: a step is about a microsecond."""
+    found = [check_plan(HardHost(seed), seed) for seed in seeds]
+    assert {is_placed for is_placed, _ in found} == {True, False}
+    assert max(steps for _, steps in found) < 25_000
 
 
 # -- dedicated cpus ---------------------------------------------------------------------------------

@@ -100,6 +100,7 @@ def narrow_down(
     equally close ones the last, unless it asks for more than the first. ``searched``: the candidates of the
     first of them in this very view, where they have been looked for."""
     closest: Narrowed | None = None
+    slots: list[Slot] = []
     asked = asks_in(view, request)
     if isinstance(asked, Rejection):
         return asked
@@ -113,9 +114,11 @@ def narrow_down(
         is_last = closest is not None and narrowed.left == closest.left
         is_closer = closest is None or narrowed.left > closest.left
         if is_closer or (is_last and not _asks_for_more(view, one, request)):
-            closest = narrowed
+            closest, slots = narrowed, candidates.slots
     assert closest is not None, "something is asked for"
-    return closest
+    before, together = closest.results[-2:]
+    nearest = _describe_first(view, closest.request.ask, slots, before.left & ~together.left)
+    return Narrowed(closest.request, [*closest.results[:-1], together._replace(nearest=nearest)])
 
 
 def _asks_for_more(view: View, one: ScheduleRequest, first: ScheduleRequest) -> bool:
@@ -143,10 +146,8 @@ def _narrow_down(
             continue
         for constraint in _group(view, group, request.ask):
             found.append(_narrow(view, constraint, found[-1].left))
-    before = found[-1].left
-    left = candidates.drop_barren(before, TOGETHER_MAX)
-    nearest = _describe_first(view, request.ask, candidates.slots, before & ~left)
-    found.append(ConstraintResult("together", _describe_whole(request.ask), left, nearest=nearest))
+    left = candidates.drop_barren(found[-1].left, TOGETHER_MAX)
+    found.append(ConstraintResult("together", _describe_whole(request.ask), left))
     return found
 
 

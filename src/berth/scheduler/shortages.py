@@ -1,7 +1,8 @@
 """What falls short on a host that has room for each part of a request, and not for all of them together.
 
-The groups are placed one after the other, those that others are to be near first, until one finds no place
-beside those before it: that one, and the provider that comes closest to having enough for it, are named.
+The groups are placed in order, those that others are to be near first. The first that finds no place beside
+those before it, and the provider that comes closest to having enough for it, are named. If so many of them
+have no place together, more have none: which one it is, is found by halves.
 """
 
 from collections.abc import Iterator
@@ -38,17 +39,29 @@ def describe_shortage(
     placed: _Placed = []
     effort = Effort(0)
     effort.steps_max = _STEPS_MAX
-    # Which provider has a trait of the guest is known when all of them are: that is judged last.
-    others = msgspec.structs.replace(ask, guest_required=())
-    for count in range(1, len(slots) + 1):
-        there = {slot.group.suffix for slot in slots[:count]}
-        subtrees = tuple(suffixes for suffixes in ask.same_subtrees if suffixes <= there)
-        some = msgspec.structs.replace(others, same_subtrees=subtrees)
-        found = next(assignments_at(view, some, slots[:count], host, effort), None)
+    # Of the slots in order, so many have a place together, and so many have not.
+    fitting, failing = 0, len(slots) + 1
+    while failing - fitting > 1:
+        # The whole first: mostly it is the last one that falls short.
+        count = len(slots) if failing > len(slots) else (fitting + failing) // 2
+        found = next(assignments_at(view, _ask_some(ask, slots[:count]), slots[:count], host, effort), None)
+        if effort.gave_up:
+            return None
         if found is None:
-            return None if effort.gave_up else _Shortage(view, ask, host, slots[count - 1], placed).words()
-        placed = list(zip(slots, found, strict=False))
-    return _describe_trait(view, ask, slots, host)
+            failing = count
+        else:
+            fitting, placed = count, list(zip(slots, found, strict=False))
+    if failing > len(slots):
+        return _describe_trait(view, ask, slots, host)
+    return _Shortage(view, ask, host, slots[fitting], placed).words()
+
+
+def _ask_some(ask: CandidatesRequest, slots: list[Slot]) -> CandidatesRequest:
+    """What is asked of these slots. Which provider has a trait of the guest is known when all slots have one:
+    that is judged last."""
+    there = {slot.group.suffix for slot in slots}
+    subtrees = tuple(suffixes for suffixes in ask.same_subtrees if suffixes <= there)
+    return msgspec.structs.replace(ask, guest_required=(), same_subtrees=subtrees)
 
 
 def _describe_trait(

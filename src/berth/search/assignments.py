@@ -17,7 +17,7 @@ equal children are 8^8 products of which 8! stand, and one group more makes it 8
   2. slots are taken most constrained first, those that must be near others after these, and a choice that
      breaks a rule is cut off where it is made;
   3. the same matching looks ahead, at the slots that are left and the choices that they still have: where the
-     providers that others must be near have been chosen, and at every choice after
+     providers that others must be near are chosen (cells.py), and at every choice after
      ``DEAD_ENDS_BEFORE_LOOKING_AHEAD`` without a result. Where slots of a class all ask for as much, and what
      is left for them to share is that class alone, no choice that passes is a dead end;
   4. a dead end is remembered up to the exchange of equivalent providers (same choices, same free
@@ -39,6 +39,7 @@ import numpy as np
 from berth.model.ids import ClassId, Row
 from berth.model.placement import NUMA_ROOT
 from berth.model.scheduling import AnyOf, CandidatesRequest
+from berth.search.cells import DeviceCells, Near, find_places, is_in_cell
 from berth.search.providers import with_all_traits
 from berth.search.slots import Slot, room_for_one
 from berth.view import Mask, ProviderRecord, View
@@ -233,16 +234,23 @@ class _Search:
         ]
         self._ancestors: dict[Row, frozenset[Row]] = {}
         self._near = [
-            _Near(index, near, affinity.or_outside)
+            Near(index, near, affinity.or_outside)
             for affinity in request.affinities
             for own, near in [_slots_in((frozenset((affinity.suffix,)), affinity.near), slots)]
             for index in own
         ]
         self._near_sets = {tuple(near.of) for near in self._near}
-        # Most constrained first; but what must be near others comes behind them, where its choices are few.
-        # The sort is stable, so the order is the same every time.
+        self._near_of = [
+            [near for near in self._near if slot == near.slot or slot in near.of]
+            for slot in range(len(slots))
+        ]
+        # Most constrained first; but what others must be near comes before all, and next these others, whose
+        # choices are few then. The sort is stable, so the order is the same every time.
+        lead = {slot for of in self._near_sets for slot in of}
         follow = {near.slot for near in self._near}
-        self._order = sorted(range(len(slots)), key=lambda slot: (slot in follow, len(choices[slot])))
+        self._order = sorted(
+            range(len(slots)), key=lambda slot: (slot not in lead, slot not in follow, len(choices[slot]))
+        )
         self._trait_rules = list(_trait_rules(request, slots, unmet))
         self._dead_ends: list[set[object]] = [set() for _ in slots]
         self._dead_end_count = 0
@@ -260,6 +268,7 @@ class _Search:
             or self._lacks_traits()
             or not all(map(self._has_subtree, self._subtree_sets, self._tops))
             or not self._may_complete(0)
+            or (self._device_cells is not None and not self._device_cells.may_grow(frozenset()))
         )
 
     def _lacks_amounts(self) -> bool:
@@ -310,7 +319,7 @@ class _Search:
             return True
         slot = self._order[depth - 1]
         return any(
-            slot in of and all(self._chosen[index] is not None for index in of) for of in self._near_sets
+            slot in of and all(self._chosen[index] is not None for index in of) for of in self._narrowing
         ) or any(
             slot in members and sum(self._chosen[index] is not None for index in members) == 1
             for members in self._subtree_sets
@@ -337,7 +346,7 @@ class _Search:
             kinds.append((slot, 1 + len(others), places))
         for members in self._apart_sets:
             apart = [(count, places) for slot, count, places in kinds if slot in members]
-            if not _find_places(apart, {record: 1 for _, places in apart for record in places}):
+            if not find_places(apart, {record: 1 for _, places in apart for record in places}):
                 return False
         return all(self._has_rooms(class_id, kinds) for class_id in self._contended)
 
@@ -355,9 +364,30 @@ class _Search:
             rooms = {
                 record: self._room(record, class_id) // least for _, places in large for record in places
             }
-            if not _find_places(large, rooms):
+            if not find_places(large, rooms):
                 return False
         return True
+
+    @cached_property
+    def _narrowing(self) -> set[tuple[int, ...]]:
+        """Sets of slots that others must be near, if it is not known without looking ahead whether there is a
+        place for these others."""
+        cells = self._device_cells
+        if cells is None or self._subtree_sets:
+            return self._near_sets
+        return (
+            set()
+            if all(set(members) <= set(cells.cells) for members in self._apart_sets)
+            else self._near_sets
+        )
+
+    @cached_property
+    def _device_cells(self) -> DeviceCells | None:
+        """Which of the providers that others must be near have enough for them below; None where others are
+        to be near several sets of slots, or none."""
+        if len(self._near_sets) != 1:
+            return None
+        return DeviceCells(self._slots, self._choices, self._near, self._steps)
 
     @cached_property
     def _alike(self) -> list[int]:
@@ -502,12 +532,18 @@ class _Search:
 
     def _keeps_affinities(self, slot: int) -> bool:
         """Whether each affinity that this slot has a part in is kept, or may still be."""
-        for near in self._near:
+        cells = self._device_cells
+        if cells is not None and slot in cells.cells:
+            rows = [record.row for index in cells.cells if (record := self._chosen[index]) is not None]
+            suffice = cells.are_enough if len(rows) == len(cells.cells) else cells.may_grow
+            if not suffice(frozenset(rows)):
+                return False
+        for near in self._near_of[slot]:
             record = self._chosen[near.slot]
-            if record is not None and (slot == near.slot or slot in near.of):
+            if record is not None:
                 of = [self._chosen[index] for index in near.of]
                 may_be = None in of or any(_is_below(record, other) for other in of)
-                if not may_be and not (near.or_outside and not _is_in_cell(record)):
+                if not may_be and not (near.or_outside and not is_in_cell(record)):
                     return False
         return True
 
@@ -625,14 +661,6 @@ def _trait_rules(
         yield _TraitRule(guest, unmet)
 
 
-class _Near(NamedTuple):
-    """An affinity, with slots in place of suffixes."""
-
-    slot: int
-    of: list[int]
-    or_outside: bool
-
-
 def _slots_in(sets: Iterable[frozenset[str]], slots: list[Slot]) -> list[list[int]]:
     """The slots of each set of suffixes."""
     return [[i for i, slot in enumerate(slots) if slot.group.suffix in suffixes] for suffixes in sets]
@@ -644,42 +672,6 @@ def _is_below(record: ProviderRecord, other: ProviderRecord | None) -> bool:
     while at is not None and at is not other:
         at = at.parent
     return at is not None
-
-
-def _is_in_cell(record: ProviderRecord) -> bool:
-    at: ProviderRecord | None = record
-    while at is not None and NUMA_ROOT not in at.traits:
-        at = at.parent
-    return at is not None
-
-
-def _find_places(asked: list[tuple[int, list[ProviderRecord]]], rooms: dict[ProviderRecord, int]) -> bool:
-    """Whether so many of each kind find room on providers that they may use (bipartite matching by augmenting
-    paths). ``rooms``: for how many a provider has room."""
-    held: dict[ProviderRecord, list[int]] = {record: [] for record in rooms}
-
-    def place(kind: int, visited: set[ProviderRecord]) -> bool:
-        for record in asked[kind][1]:
-            if record not in visited:
-                visited.add(record)
-                here = held[record]
-                if len(here) < rooms[record]:
-                    here.append(kind)
-                    return True
-                for number, other in enumerate(here):
-                    if other != kind and place(other, visited):
-                        here[number] = kind
-                        return True
-        return False
-
-    for kind, (count, places) in enumerate(asked):
-        for record in places:
-            some = max(0, min(count, rooms[record] - len(held[record])))
-            held[record] += [kind] * some
-            count -= some
-        if not all(place(kind, set()) for _ in range(count)):
-            return False
-    return True
 
 
 def _count(states: Iterator[tuple[object, ...]]) -> dict[tuple[object, ...], int]:
