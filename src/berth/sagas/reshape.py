@@ -14,9 +14,10 @@ import msgspec
 from berth.model.commands import Claim, Command, Enact, Reshape
 from berth.model.events import RecordChanged
 from berth.model.rejections import ServerBusy
-from berth.model.servers import Held, Migration, Server
+from berth.model.servers import Held, Migration, Need, Server
 from berth.sagas.conflicts import count_classes, generation_of, held_now, minus, overlap, plus, same
 from berth.sagas.proposals import send_units
+from berth.sagas.requests import meet_need
 from berth.view import View
 
 
@@ -47,16 +48,8 @@ def _follow(view: View, claim: Claim) -> Iterator[RecordChanged]:
     # Parts of what a migration holds may be what the server uses still.
     everything = plus((after, record.shared)) if isinstance(record, Migration) else after
     [kept] = _find_again((record.kept,), everything)
-    needs = _find_again(tuple(need.held for need in record.needs), everything)
-    followed = msgspec.structs.replace(
-        record,
-        held=after,
-        kept=kept,
-        needs=tuple(
-            msgspec.structs.replace(need, held=held) for need, held in zip(record.needs, needs, strict=True)
-        ),
-        generation=generation + 1,
-    )
+    needs = _find_needs_again(record.needs, everything)
+    followed = msgspec.structs.replace(record, held=after, kept=kept, needs=needs, generation=generation + 1)
     yield RecordChanged(record, followed)
     yield from _follow_units(view, followed)
 
@@ -80,6 +73,12 @@ def _find_server(view: View, consumer: str) -> Server | None:
     """The server that a consumer is, or is a migration of."""
     record = _find_record(view, consumer)
     return view.records.get(Server, record.server) if isinstance(record, Migration) else record
+
+
+def _find_needs_again(needs: tuple[Need, ...], after: Held) -> tuple[Need, ...]:
+    """Needs, each with where its groups are met now."""
+    found = iter(_find_again(tuple(group.held for need in needs for group in need.parts), after))
+    return tuple(meet_need(need, tuple(next(found) for _ in need.parts)) for need in needs)
 
 
 def _find_again(parts: tuple[Held, ...], after: Held) -> list[Held]:

@@ -14,7 +14,7 @@ from berth.model.ids import ConsumerId, ProviderId
 from berth.model.placement import Inventory
 from berth.model.rejections import RecordMoved, Rejection, ServerBusy, ServerChangedByOthers
 from berth.model.saga_runs import OwnedProvider
-from berth.model.servers import Need
+from berth.model.servers import Need, NeedGroup
 from berth.sagas.conflicts import ConflictRules, as_dict
 from berth.sagas.needs import set_need
 from berth.sagas.reshape import propose_reshape
@@ -144,6 +144,28 @@ def test_needs_are_found_again_where_they_went() -> None:
     }
     region.run("migrate", S)
     assert examine(region.view, region.now_s) == ()
+
+
+def test_each_group_of_a_need_is_found_again_where_it_went() -> None:
+    region = Region()
+    region.run("create", S)
+    number = number_of(region)
+    groups = (NeedGroup("in", {BANDWIDTH: 300}), NeedGroup("out", {BANDWIDTH: 200}))
+    rules, need = ConflictRules("fail"), Need("port", {}, groups=groups)
+    assert region.tries(lambda view, now_s: set_need(view, now_s, rules, S, need)) is None
+    other = ProviderId("50000000-0000-4000-8000-000000000009")
+    region.do(c.CreateProvider(other, "another-nic", host_id(number)))
+    region.do(c.SetInventories(other, None, {BANDWIDTH: Inventory(200)}))
+    claims = split(region, S, number, 0)
+    claims[nic_id(number)] = {BANDWIDTH: 300}
+    claims[other] = {BANDWIDTH: 200}
+    assert reshape(region, number, {S: claims}) is None
+    (after,) = region.server(S).needs
+    assert {group.name: as_dict(group.held) for group in after.groups} == {
+        "in": {nic_id(number): {BANDWIDTH: 300}},
+        "out": {other: {BANDWIDTH: 200}},
+    }
+    assert as_dict(after.held) == {nic_id(number): {BANDWIDTH: 300}, other: {BANDWIDTH: 200}}
 
 
 def test_what_others_had_added_is_still_known_as_theirs() -> None:
