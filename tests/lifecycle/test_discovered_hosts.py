@@ -161,6 +161,23 @@ async def test_a_whole_nic_is_split_while_a_server_has_it(tmp_path: Path) -> Non
         await settled(cloud)
 
 
+async def test_a_nic_that_is_split_while_a_move_waits_names_the_server(tmp_path: Path) -> None:
+    async with discovered(tmp_path, dict.fromkeys(("first", "second"), sysroots.whole_pf)) as cloud:
+        whole = await created(cloud, WITH_PF)
+        source = cloud.hosts[host_of(whole)]
+        moved = await done(cloud, "migrate", whole)
+        assert moved is not None
+        assert isinstance(source, DiscoveredHost)
+        sysroots.Machine(source.root).split(WHOLE_PF, 1, 8)
+        source.machine.look_soon()
+        await has_complaint(cloud, WHOLE_CLASS, f"in use by {whole.id} (migration {moved.migration})")
+        await done(cloud, "confirm", whole)
+        await has_complaint(cloud)
+        more = [await created(cloud, WITH_VF) for _ in range(8)]
+        assert source.name in map(host_of, more)
+        await settled(cloud)
+
+
 async def find_unit_classes(cloud: SimCloud, part: HostPart) -> set[tuple[str, str]]:
     """The classes with units of a host, as the region knows them."""
     host = await cloud.read(lambda view: view.records.get(Host, part.host.id))

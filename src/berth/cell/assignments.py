@@ -291,10 +291,9 @@ class _AssignmentChanges:
 # -- hosts -----------------------------------------------------------------------------------------
 
 
-def find_units(view: View, holder: str, host: str) -> Units:
-    """The units that a consumer has on a host."""
-    found = view.records.get(Assignment, assignment_id(holder, host))
-    return {} if found is None else found.units
+def find_of_holder(view: View, holder: str, host: str) -> Assignment | None:
+    """What a consumer has on a host."""
+    return view.records.get(Assignment, assignment_id(holder, host))
 
 
 def find_abandoned(view: View, host: str, servers: Collection[str], busy: Iterable[str]) -> list[Assignment]:

@@ -237,7 +237,7 @@ class HostRegistry:
             host,
             before,
             lambda provider: self._enact(lambda view: agents.record_withheld(view, host.host, provider)),
-            lambda consumer: assignments.find_units(self._engine.view, consumer, host.host),
+            lambda consumer: assignments.find_of_holder(self._engine.view, consumer, host.host),
         )
         if version < WITH_CREDENTIALS:
             complaints = (*complaints, _OLD_AGENT)

@@ -39,7 +39,7 @@ from berth.model.placement import (
     SHARES_VIA_AGGREGATE,
     Inventory,
 )
-from berth.model.saga_runs import OwnedProvider
+from berth.model.saga_runs import Assignment, OwnedProvider
 from berth.sagas.hosts import cell_aggregate
 
 COMPLAINTS_MAX: Final = 20
@@ -62,8 +62,8 @@ class WrittenTree(NamedTuple):
 
 Note = Callable[[OwnedProvider], Awaitable[object]]
 """Records in the journal what is withheld of a provider, before it is."""
-FindUnits = Callable[[str], shape.AssignedUnits]
-"""The units that a consumer has on the host."""
+FindAssignment = Callable[[str], Assignment | None]
+"""What a consumer has been assigned on the host."""
 
 
 def read_owned(host: Register) -> tuple[OwnedProvider, ...]:
@@ -146,11 +146,11 @@ class HostTreeWriter:
         host: Register,
         before: tuple[OwnedProvider, ...],
         note: Note,
-        find_units: FindUnits,
+        find_assignment: FindAssignment,
     ) -> WrittenTree:
         """Make the tree what the agent reports, as far as possible. ``before``: what the agent owns."""
         writing = _Writing(
-            self._placement, host, self._aggregate, before, note, find_units, self._names_brought
+            self._placement, host, self._aggregate, before, note, find_assignment, self._names_brought
         )
         providers = None
         try:
@@ -174,7 +174,7 @@ class _Writing:
         cell_aggregate: str,
         before: tuple[OwnedProvider, ...],
         note: Note,
-        find_units: FindUnits,
+        find_assignment: FindAssignment,
         names_brought: Counter[str],
     ) -> None:
         self._placement = placement
@@ -182,7 +182,7 @@ class _Writing:
         self._cell_aggregate = cell_aggregate
         self._before = {provider.id: provider for provider in before}
         self._note = note
-        self._find_units = find_units
+        self._find_assignment = find_assignment
         self._names_brought = names_brought
         self._rows: dict[str, dict[str, Any]] = {}
         """The host's tree as it was in Placement."""
@@ -401,11 +401,12 @@ class _Writing:
         homes = shape.Relocation(move, now)
         claims = {}
         for holder in holders:
-            placed = homes.place(holder, self._find_units(holder.consumer))
+            assigned = self._find_assignment(holder.consumer)
+            placed = homes.place(holder, {} if assigned is None else assigned.units)
             if isinstance(placed, shape.Stranded):
                 self.complain(
                     f"the host's new shape has no room for {placed.amount} of {placed.kind} of "
-                    f"{placed.consumer}: nothing was changed. Move it to another host."
+                    f"{self._name_server(placed.consumer)}: nothing was changed. Move it to another host."
                 )
                 return None
             claims[holder.consumer] = holder.with_amounts(placed)
@@ -541,7 +542,15 @@ class _Writing:
         found = answer.body["allocations"] if answer.status == 200 else {}
         holders = [id for id, held in found.items() if kind is None or kind in held["resources"]]
         more = len(holders) - _HOLDERS_SHOWN
-        return ", ".join(sorted(holders)[:_HOLDERS_SHOWN]) + (f" and {more} more" if more > 0 else "")
+        named = map(self._name_server, sorted(holders)[:_HOLDERS_SHOWN])
+        return ", ".join(named) + (f" and {more} more" if more > 0 else "")
+
+    def _name_server(self, consumer: str) -> str:
+        """A consumer, with the server that it is a migration of."""
+        assigned = self._find_assignment(consumer)
+        if assigned is None or assigned.server == consumer:
+            return consumer
+        return f"{assigned.server} (migration {consumer})"
 
     async def _write_traits(
         self, provider: ReportedProvider, said: OwnedProvider, before: OwnedProvider
