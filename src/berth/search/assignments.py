@@ -98,8 +98,30 @@ def assignments_at(
         effort.gave_up += 1
         return iter(())
     choices = [slot.choices(anchor, view) for slot in slots]
+    _put_whole_first(slots, choices, anchor)
     unmet = tuple(any_of for any_of in request.guest_required if not set(any_of).intersection(anchor.traits))
     return _run(_Search(view, request, slots, choices, effort, _OwnTree(anchor, slots), unmet))
+
+
+def _put_whole_first(slots: list[Slot], choices: list[list[ProviderRecord]], anchor: ProviderRecord) -> None:
+    """Of the group that may span providers, try those of the tree first that could give the most of it: cpus
+    and memory are then of one NUMA cell, if one has room for both."""
+    spanning = [number for number, slot in enumerate(slots) if slot.spans]
+    if all(len(choices[number]) < 2 for number in spanning):
+        return
+    serves: dict[Row, int] = {}
+    for number in spanning:
+        for record in choices[number]:
+            serves[record.row] = serves.get(record.row, 0) + 1
+    for number in spanning:
+        first = slots[number].first
+        choices[number].sort(
+            key=lambda record: (
+                record.id not in first,
+                record.root is not anchor,
+                -serves[record.row] if record.root is anchor else 0,
+            )
+        )
 
 
 def assignments_of_sharing(

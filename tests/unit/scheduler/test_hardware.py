@@ -715,6 +715,19 @@ def test_one_cell_is_preferred_to_two() -> None:
     }
 
 
+@pytest.mark.parametrize("specs", [{}, {"hw:cpu_policy": "shared"}, {"resources:PCPU": "4"}])
+def test_a_guest_is_whole_where_one_cell_has_room_and_others_have_room_for_parts(
+    specs: dict[str, str],
+) -> None:
+    fleet = Fleet()
+    machine(fleet, "a", cells=3, VCPU=8, PCPU=8, MEMORY_MB=8192)
+    fleet.take("a-numa0", {"MEMORY_MB": 8000})
+    fleet.take("a-numa1", {"VCPU": 8, "PCPU": 8})
+    (placement,) = place(fleet, request(specs)).placements
+    cpus = "PCPU" if "resources:PCPU" in specs else "VCPU"
+    assert held(placement.chosen) == {"a": {"DISK_GB": 10}, "a-numa2": {cpus: 4, "MEMORY_MB": 4096}}
+
+
 def test_a_host_without_numa_information_serves_whoever_asks_for_no_cell() -> None:
     fleet = Fleet()
     fleet.provider("flat", {"VCPU": 8, "PCPU": 8, "MEMORY_MB": 8192, "DISK_GB": 100})
