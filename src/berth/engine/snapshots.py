@@ -23,6 +23,8 @@ from berth.journal import (
 )
 from berth.model.events import Entry
 from berth.model.ids import Index
+from berth.model.saga_runs import Instance
+from berth.model.servers import Server
 from berth.view import View
 from berth.view.snapshot import FORMAT, SnapshotInvalid, dump, load
 
@@ -61,8 +63,8 @@ def _read_view(journal: Journal) -> View:
     except Pruned as pruned:
         raise JournalError(
             f"no readable snapshot reaches the start of the journal (index {pruned.oldest}): "
-            "restore the database from a backup, or, if an import into it did not finish, drop it and import "
-            "again"
+            "restore the database from a backup. If a restore into it did not finish, repeat the restore; if "
+            "an import did not, drop the database and import again"
         ) from pruned
     return view
 
@@ -96,6 +98,17 @@ def _load(snapshots: Snapshots, snapshot: Snapshot) -> View | None:
     except (DamagedSnapshot, SnapshotInvalid) as damage:
         _log.warning("snapshot %d skipped: %s", snapshot.index, damage)
         return None
+
+
+def describe(view: View) -> str:
+    """What a journal holds, in a few words."""
+    classes = sum(1 for _ in view.classes.custom())
+    servers = view.records.count(Server) + view.records.count(Instance)
+    return (
+        f"its journal ends at index {view.index}, with {len(view.providers)} providers, "
+        f"{len(view.consumers)} consumers, {classes} custom resource classes, {len(view.custom_traits)} "
+        f"custom traits and {servers} servers"
+    )
 
 
 def is_due(journal: Journal, every: int) -> bool:

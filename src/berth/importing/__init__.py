@@ -1,7 +1,7 @@
 """Import of a Placement database into an empty journal: all of it is read and checked, then written."""
 
 from berth.importing.events import ConvertedSource, convert_source
-from berth.importing.report import ImportFindings, ImportProgress, findings_text
+from berth.importing.report import ImportFindings, findings_text
 from berth.importing.target import append_all, count_rows, differs, refuse_unless_empty, table_text
 from berth.importing.upstream import CannotImport, Source, source_address
 
@@ -9,7 +9,6 @@ __all__ = [
     "CannotImport",
     "ConvertedSource",
     "ImportFindings",
-    "ImportProgress",
     "Source",
     "append_all",
     "convert_source",

@@ -15,15 +15,17 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from berth.engine import start_view
+from berth.engine.snapshots import describe
 from berth.importing import upstream
 from berth.importing.events import Batches, ConvertedSource
-from berth.importing.report import ImportFindings, ImportProgress
+from berth.importing.report import ImportFindings
 from berth.importing.upstream import TABLES, CannotImport
 from berth.journal import Conflict, Journal, JournalError, JournalRow, Pruned, Snapshots
 from berth.model.events import Batch, Entry, Origin
 from berth.model.ids import AggregateId, Index
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
+from berth.runtime.progress import Progress
 from berth.view import View
 
 ACTION: Final = "berth:import"
@@ -36,12 +38,9 @@ def refuse_unless_empty(journal: Journal) -> None:
         return
     if _is_unfinished(journal):
         raise CannotImport(f"an earlier import into the target did not finish: {START_OVER}")
-    view = start_view(journal)
-    classes = sum(1 for _ in view.classes.custom())
     raise CannotImport(
-        f"the target is not empty: its journal ends at index {view.index}, with {len(view.providers)} "
-        f"providers, {len(view.consumers)} consumers, {classes} custom resource classes and "
-        f"{len(view.custom_traits)} custom traits. An import needs an empty database; nothing was changed"
+        f"the target is not empty: {describe(start_view(journal))}. An import needs an empty database; "
+        "nothing was changed"
     )
 
 
@@ -58,7 +57,7 @@ def _is_unfinished(journal: Journal) -> bool:
     return False
 
 
-def append_all(journal: Journal, batches: Batches, ids: Ids, clock: Clock, progress: ImportProgress) -> None:
+def append_all(journal: Journal, batches: Batches, ids: Ids, clock: Clock, progress: Progress) -> None:
     """Write the batches at the indices 1, 2, ...; the first of them last."""
     origin = Origin(ids.request_id(), None, None, ACTION)
 

@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from berth.journal import Address, SqliteAddress, parse_address
+from berth.journal.database import BEGIN_READING
 
 
 class CannotImport(Exception):
@@ -29,15 +30,6 @@ REVISIONS: Final = ("a082b8bb98d0", "422ece571366")
 nothing but indexes."""
 
 _CHUNK_ROWS: Final = 5000
-
-_BEGIN: Final = {
-    "sqlite": ("PRAGMA query_only = ON", "BEGIN"),
-    "postgresql": ("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",),
-    "mysql": (
-        "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
-        "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY",
-    ),
-}
 
 # -- the tables ---------------------------------------------------------------------------------
 
@@ -224,7 +216,7 @@ class Source:
             try:
                 # Begun by hand: no layer in between knows of transactions that only read.
                 self._connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-                for statement in _BEGIN[self._kind]:
+                for statement in BEGIN_READING[self._kind]:
                     self._connection.exec_driver_sql(statement)
                 _check(self._connection)
             except SQLAlchemyError as error:

@@ -1,5 +1,13 @@
 """The append-only table in SQL that is the one truth. The only package that knows a database exists."""
 
+from berth.journal.backup import (
+    Backup,
+    BackupError,
+    NotEmpty,
+    read_backup,
+    restore_backup,
+    write_backup,
+)
 from berth.journal.database import (
     Address,
     AddressError,
@@ -22,6 +30,8 @@ from berth.journal.snapshots import DamagedSnapshot, Snapshot, Snapshots
 __all__ = [
     "Address",
     "AddressError",
+    "Backup",
+    "BackupError",
     "Conflict",
     "Damaged",
     "DamagedSnapshot",
@@ -30,6 +40,7 @@ __all__ = [
     "JournalError",
     "JournalFailure",
     "JournalRow",
+    "NotEmpty",
     "NotWritten",
     "Pruned",
     "RowRefused",
@@ -39,6 +50,9 @@ __all__ = [
     "connect",
     "open_journal",
     "parse_address",
+    "read_backup",
+    "restore_backup",
+    "write_backup",
 ]
 
 

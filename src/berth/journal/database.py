@@ -26,6 +26,16 @@ CONNECT_TIMEOUT_S: Final = 3
 STATEMENT_TIMEOUT_S: Final = 10
 """How long a statement may take before the database counts as gone."""
 
+BEGIN_READING: Final = {
+    "sqlite": ("PRAGMA query_only = ON", "BEGIN"),
+    "postgresql": ("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",),
+    "mysql": (
+        "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+        "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY",
+    ),
+}
+"""How a transaction begins that sees the database as it was at one moment, and takes no locks."""
+
 DEFAULT_PORTS: Final = {"postgresql": 5432, "mysql": 3306}
 _ALIASES: Final = {"postgres": "postgresql", "mariadb": "mysql"}
 _WATCH_EVERY_S: Final = 1.0

@@ -36,6 +36,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from berth.journal.body import decode_entries, encode_entries
 from berth.journal.database import (
+    BEGIN_READING,
     STATEMENT_TIMEOUT_S,
     Conflict,
     Damaged,
@@ -64,6 +65,9 @@ T = TypeVar("T")
 
 _READ_BATCHES: Final = 1000
 
+ROWS_BYTES: Final = 4 << 20
+"""How much of a journal a backup has in memory."""
+
 _PREPARE_ATTEMPTS: Final = 20
 """More than there are processes that start together."""
 
@@ -86,6 +90,12 @@ _DIGEST: Final = sa.union_all(
     sa.select(JOURNAL.c.digest).where(JOURNAL.c.idx == sa.bindparam("index")),
     sa.select(JOURNAL_ANCHOR.c.digest).where(JOURNAL_ANCHOR.c.idx == sa.bindparam("index")),
 )
+_SIZES: Final = (
+    sa.select(sa.func.length(JOURNAL.c.entries))
+    .where(JOURNAL.c.idx > sa.bindparam("after"))
+    .order_by(JOURNAL.c.idx)
+    .limit(sa.bindparam("count"))
+)
 _PRUNE: Final = sa.delete(JOURNAL).where(JOURNAL.c.idx <= sa.bindparam("until"))
 
 
@@ -107,15 +117,18 @@ class Journal:
         self._driver_error: type[Exception] = sql.loaded_dbapi.Error
         mark = "?" if sql.paramstyle == "qmark" else "%s"
         columns = "idx, batch_id, at_ns, entries, digest"
+        marks = ", ".join([mark] * 5)
         source = " FROM DUAL" if sql.name in ("mysql", "mariadb") else ""
-        values = f"INSERT INTO journal ({columns}) SELECT {mark}, {mark}, {mark}, {mark}, {mark}{source}"
-        self._fill = values
+        self._fill = f"INSERT INTO journal ({columns}) VALUES ({marks})"
         follows = f"SELECT 1 FROM journal WHERE idx = {mark} AND coalesce(digest, '') = {mark}"
         self._append = (
-            f"{values} WHERE NOT EXISTS (SELECT 1 FROM journal WHERE idx > {mark}) "
+            f"INSERT INTO journal ({columns}) SELECT {marks}{source} "
+            f"WHERE NOT EXISTS (SELECT 1 FROM journal WHERE idx > {mark}) "
             f"AND ({mark} = 1 OR EXISTS ({follows}))"
         )
         self._after = f"SELECT {columns} FROM journal WHERE idx > {mark} ORDER BY idx LIMIT {mark}"
+        # Whether what is read is the database as it was at one moment: then a connection cannot be replaced.
+        self._is_still = False
 
     def prepare(self) -> None:
         """Create the tables in an empty database; refuse one that a newer program has written.
@@ -157,10 +170,24 @@ class Journal:
         digest = digest_of(previous, batch.index, batch.id, batch.at_ns, body)
         return JournalRow(batch.index, batch.id, batch.at_ns, body, digest)
 
-    def fill(self, row: JournalRow) -> None:
-        """Write a row at its index, whatever follows it: for an import, which writes its first row last.
-        ``Conflict`` if the index is taken."""
-        self._insert(self._fill, row)
+    def fill(self, *rows: JournalRow) -> None:
+        """Write rows at their indices, all or none, whatever follows them: for an import or a restore, which
+        write the first row last. ``Conflict`` if an index is taken."""
+        values = [(row.index, row.batch_id, row.at_ns, row.body, row.digest) for row in rows]
+
+        def insert(cursor: Any) -> None:
+            self._refuse_missing()
+            cursor.execute("BEGIN")
+            try:
+                cursor.executemany(self._fill, values)
+                cursor.execute("COMMIT")
+            except self._driver_error:
+                with contextlib.suppress(self._driver_error):  # the connection may be gone
+                    cursor.execute("ROLLBACK")
+                raise
+
+        self._with_cursor(insert, writes=True)
+        self._refuse_missing()
 
     def take_over(self, row: JournalRow) -> Batch:
         """The batch that another process has appended, from its row, without asking the database for it."""
@@ -211,6 +238,31 @@ class Journal:
     def read(self, after: Index, count_max: int | None = None) -> Iterator[Batch]:
         """The batches behind ``after``, in order, without a gap; ``Pruned`` where they are not kept,
         ``Damaged`` at one that is not what was written."""
+        for row in self._read_rows(after, count_max):
+            yield self._batch_of(row)
+
+    def read_rows(self, after: Index, until: Index) -> Iterator[JournalRow]:
+        """The rows behind ``after`` up to ``until``, as ``read`` reads them. However large they are,
+        ``ROWS_BYTES`` of them are in memory at a time, or one."""
+        while after < until:
+            count = self._count_small(after, until - after)
+            if count == 0:
+                raise Damaged(f"the journal has no entry {after + 1}")
+            yield from self._read_rows(after, count)
+            after = Index(after + count)
+
+    def _count_small(self, after: Index, count_max: int) -> int:
+        """How many of the rows behind an index are small enough to be read together."""
+        sizes = self.execute(_SIZES, {"after": after, "count": min(count_max, _READ_BATCHES)}).scalars().all()
+        total = count = 0
+        for size in sizes:
+            total += size
+            if count and total > ROWS_BYTES:
+                break
+            count += 1
+        return count
+
+    def _read_rows(self, after: Index, count_max: int | None) -> Iterator[JournalRow]:
         # Before the rows: what is pruned in between then shows as a missing beginning.
         previous = self._digests(after)
         expected, left = after + 1, count_max
@@ -225,7 +277,7 @@ class Journal:
                 if previous:
                     verify(previous[0], row)
                 previous = [row.digest]
-                yield self._batch_of(row)
+                yield row
                 expected += 1
             if rows:
                 self._see(rows[-1])
@@ -257,11 +309,33 @@ class Journal:
 
     def prune(self, until: Index) -> None:
         """Forget the batches up to and including an index, but for its digest: the next row follows it."""
-        anchor = {"idx": until, "digest": self.digest_at(until)}
-        with contextlib.suppress(Conflict):  # another process prunes to the same index
-            self.execute(sa.insert(JOURNAL_ANCHOR), anchor)
+        self.keep_digest(until, self.digest_at(until))
         self.execute(_PRUNE, {"until": until})
         self.execute(sa.delete(JOURNAL_ANCHOR).where(JOURNAL_ANCHOR.c.idx < until))
+
+    def keep_digest(self, index: Index, digest: str | None) -> None:
+        """Write the digest of the last row that was pruned: the journal begins behind it."""
+        with contextlib.suppress(Conflict):  # another process prunes to the same index
+            self.execute(sa.insert(JOURNAL_ANCHOR), {"idx": index, "digest": digest})
+
+    @contextlib.contextmanager
+    def stand_still(self) -> Iterator[None]:
+        """Read the database as it is now, whatever others write and prune meanwhile. Nothing can be written.
+        If the connection is lost, all that is read afterwards fails (JournalFailure)."""
+        name = self._engine.dialect.name
+        statements = BEGIN_READING["mysql" if name == "mariadb" else name]
+
+        def begin(connection: sa.Connection) -> None:
+            for statement in statements:
+                connection.exec_driver_sql(statement)
+
+        self._do(begin, writes=False)
+        self._is_still = True
+        try:
+            yield
+        finally:
+            self._is_still = False
+            self._drop_connection()
 
     def _do(self, work: Callable[[sa.Connection], Any], *, writes: bool) -> Any:
         """Use the connection; whatever fails, fails as one of our errors.
@@ -271,6 +345,8 @@ class Journal:
         """
         try:
             if self._connection is None:
+                if self._is_still:
+                    raise JournalFailure("the connection to the database was lost: start again")
                 self._connection = self._engine.connect()
                 self._watched(self._refuse_another_past, self._connection)
             return self._watched(work, self._connection)

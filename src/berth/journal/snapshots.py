@@ -31,6 +31,15 @@ class Snapshot(msgspec.Struct, frozen=True):
     digest: str | None = None
 
 
+class SnapshotPart(msgspec.Struct, frozen=True, gc=False):
+    """``number`` counts from 1. ``body`` is compressed, and ``checksum`` is that of the compressed body."""
+
+    index: Index
+    number: int
+    checksum: str
+    body: bytes
+
+
 class DamagedSnapshot(JournalError):
     """A part is missing or is not what was written."""
 
@@ -50,18 +59,35 @@ class Snapshots:
         """Store an image; ``Conflict`` if another process stores one of the same index."""
         # What an unfinished attempt at the same index has left is in the way.
         if all(snapshot.index != index for snapshot in self.all()):
-            self._delete_parts(index)
+            self.delete_parts(index)
         count = 0
         for count, part in enumerate(parts, 1):
             body = zlib.compress(part, _COMPRESSION)
-            row = {"idx": index, "part": count, "checksum": _checksum(body), "body": body}
-            self._journal.execute(sa.insert(SNAPSHOT_PART), row)
-        digest = self._journal.digest_at(index)
-        name = {"idx": index, "format": format, "parts": count, "at_ns": at_ns, "digest": digest}
-        self._journal.execute(sa.insert(SNAPSHOT), name)
+            self.write_part(SnapshotPart(index, count, _checksum(body), body))
+        self.name(Snapshot(index, format, count, at_ns, self._journal.digest_at(index)))
+
+    def write_part(self, part: SnapshotPart) -> None:
+        """Store a part of an image that has no name yet."""
+        row = {"idx": part.index, "part": part.number, "checksum": part.checksum, "body": part.body}
+        self._journal.execute(sa.insert(SNAPSHOT_PART), row)
+
+    def name(self, snapshot: Snapshot) -> None:
+        """Have an image found, whose parts are all there."""
+        values = {
+            "idx": snapshot.index,
+            "format": snapshot.format,
+            "parts": snapshot.parts,
+            "at_ns": snapshot.at_ns,
+            "digest": snapshot.digest,
+        }
+        self._journal.execute(sa.insert(SNAPSHOT), values)
 
     def read(self, snapshot: Snapshot) -> Iterator[bytes]:
         """The parts of an image, one by one; ``DamagedSnapshot`` as soon as one is not as written."""
+        return (zlib.decompress(part.body) for part in self.read_parts(snapshot))
+
+    def read_parts(self, snapshot: Snapshot) -> Iterator[SnapshotPart]:
+        """The parts of an image as they are stored."""
         if snapshot.digest not in (None, self._journal.digest_at(snapshot.index)):
             raise DamagedSnapshot(f"snapshot {snapshot.index} was made from another journal")
         where = sa.and_(SNAPSHOT_PART.c.idx == snapshot.index, SNAPSHOT_PART.c.part == sa.bindparam("number"))
@@ -70,15 +96,16 @@ class Snapshots:
             row = self._journal.execute(query, {"number": number}).fetchone()
             if row is None or _checksum(row.body) != row.checksum:
                 raise DamagedSnapshot(f"part {number} of snapshot {snapshot.index} is missing or damaged")
-            yield zlib.decompress(row.body)
+            yield SnapshotPart(snapshot.index, number, row.checksum, row.body)
 
     def drop_old(self) -> None:
         """Keep the newest ones only."""
         for snapshot in self.all()[KEPT:]:
             self._journal.execute(sa.delete(SNAPSHOT).where(SNAPSHOT.c.idx == snapshot.index))
-            self._delete_parts(snapshot.index)
+            self.delete_parts(snapshot.index)
 
-    def _delete_parts(self, index: Index) -> None:
+    def delete_parts(self, index: Index) -> None:
+        """Remove what is stored of an image that has no name."""
         self._journal.execute(sa.delete(SNAPSHOT_PART).where(SNAPSHOT_PART.c.idx == index))
 
 

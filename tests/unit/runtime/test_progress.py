@@ -1,11 +1,11 @@
-"""The progress that an import shows while it runs."""
+"""The progress that a long command shows while it runs."""
 
 import io
 from collections.abc import Iterator
 
 import pytest
 
-from berth.importing import ImportProgress
+from berth.runtime.progress import Progress
 from tests.clocks import FakeClock
 
 pytestmark = pytest.mark.fast
@@ -25,7 +25,7 @@ def progress_of(out: io.StringIO, seconds: float) -> str:
             clock.advance(seconds / 2000)
             yield number
 
-    assert list(ImportProgress(clock, out).over("allocations", 2000, things())) == list(range(2000))
+    assert list(Progress(clock, out).over("allocations", 2000, things())) == list(range(2000))
     return out.getvalue()
 
 
