@@ -16,8 +16,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from berth.engine import apply_entries, start_view
-from berth.engine.snapshots import problems, take_snapshot
+from berth.engine import start_view
+from berth.engine.snapshots import apply_entries, problems, take_snapshot
 from berth.journal import Journal, JournalError, connect, open_journal, parse_address
 from berth.model.events import Batch, Entry, Origin, TraitChanged
 from berth.model.ids import Index
@@ -88,8 +88,13 @@ class Writer(threading.Thread):
     def run(self) -> None:
         while not self.stopping.is_set():
             consumer = str(uuid.uuid4())
-            claim = {"allocations": {self._provider: {"resources": {"VCPU": 1}}}, "project_id": "p"}
-            claim |= {"user_id": "u", "consumer_generation": None, "consumer_type": "INSTANCE"}
+            claim = {
+                "allocations": {self._provider: {"resources": {"VCPU": 1}}},
+                "project_id": "p",
+                "user_id": "u",
+                "consumer_generation": None,
+                "consumer_type": "INSTANCE",
+            }
             self._client("PUT", f"/allocations/{consumer}", claim)
             self.acknowledged.append(consumer)
         self._client.close()

@@ -105,7 +105,8 @@ async def test_units_of_servers_that_are_gone_are_freed_though_there_is_a_leftov
     registry = HostRegistry(
         cast(Engine, engine), cast(Any, None), Mailbox(), clock, Ids(seed=1), TIMEOUT_S, lambda: 0
     )
-    answer = await registry.poll(Poll(host=HOST.id, servers=("leftover",)), 3)
+    view.apply(RecordChanged(None, Instance(id="leftover", last=1)))
+    answer = await registry.poll(Poll(host=HOST.id, servers=("leftover", "unknown")), 3)
     assert [left.server for left in answer.leftovers] == ["leftover"]
     assert [one.server for one in view.records.all(Assignment)] == ["leftover"]
     agent = view.records.get(Agent, HOST.id)

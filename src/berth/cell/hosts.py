@@ -101,10 +101,23 @@ def _read_known(view: View, host: str, servers: tuple[str, ...], busy: tuple[str
 
 
 def _find_leftovers(view: View, host: str, servers: tuple[str, ...]) -> tuple[Leftover, ...]:
+    """Servers that the cell knows, and that should not be on a host. What it does not know is not its to
+    destroy: its journal may have been restored from an older backup."""
     expected = saga_runs.expected_servers(view, host)
+    found = (id for id in servers if id not in expected and view.records.get(Instance, id) is not None)
     return tuple(
         Leftover(server=id, fence=(saga_runs.last_number(view, id), _LAST))
-        for id in islice((id for id in servers if id not in expected), _LEFTOVERS_MAX)
+        for id in islice(found, _LEFTOVERS_MAX)
+    )
+
+
+def _find_unknown(view: View, servers: tuple[str, ...]) -> tuple[str, ...]:
+    """Complaints of servers on a host that the cell does not know."""
+    return tuple(
+        f"Server {id} is on the host and unknown to the cell, whose database may have been restored from an "
+        "older backup. It is left alone."
+        for id in servers
+        if view.records.get(Instance, id) is None
     )
 
 
@@ -239,6 +252,8 @@ class HostRegistry:
             lambda provider: self._enact(lambda view: agents.record_withheld(view, host.host, provider)),
             lambda consumer: assignments.find_of_holder(self._engine.view, consumer, host.host),
         )
+        unknown = await self._engine.read(lambda view: _find_unknown(view, host.servers))
+        complaints = (*complaints, *unknown)[:COMPLAINTS_MAX]
         if version < WITH_CREDENTIALS:
             complaints = (*complaints, _OLD_AGENT)
         if version >= WITH_UNITS:

@@ -27,7 +27,7 @@ from berth.journal import (
 from berth.journal.backup import Over
 from berth.model.ids import Index
 from berth.runtime.clock import SystemClock
-from berth.runtime.progress import Progress
+from berth.runtime.progress import ProgressLine
 from berth.runtime.settings import Settings
 from berth.runtime.telemetry import configure_logging
 from berth.view.snapshot import FORMAT
@@ -157,7 +157,7 @@ def _read(file: Path) -> Backup:
 
 
 def _show_progress(clock: SystemClock) -> Over:
-    return Progress(clock, sys.stderr).over
+    return ProgressLine(clock, sys.stderr).over
 
 
 def _describe_backup(backup: Backup, words: str) -> DatabaseOutcome:

@@ -26,7 +26,7 @@ from berth.importing import (
 from berth.journal import AddressError, Journal, JournalError, open_journal, parse_address
 from berth.runtime.clock import SystemClock
 from berth.runtime.ids import Ids
-from berth.runtime.progress import Progress
+from berth.runtime.progress import ProgressLine
 from berth.view import View
 
 SOURCE_VARIABLE: Final = "OS_PLACEMENT_DATABASE__CONNECTION"
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _dry_run(source: Source, *, as_json: bool) -> int:
     findings, clock = ImportFindings(), SystemClock()
-    converted = _read(source, findings, Progress(clock, sys.stderr), clock)
+    converted = _read(source, findings, ProgressLine(clock, sys.stderr), clock)
     if as_json:
         _print_json(converted, findings, None)
     else:
@@ -91,7 +91,7 @@ def _dry_run(source: Source, *, as_json: bool) -> int:
 def _import(source: Source, journal: Journal, *, skip_broken: bool, as_json: bool) -> int:
     refuse_unless_empty(journal)
     findings, clock = ImportFindings(), SystemClock()
-    progress = Progress(clock, sys.stderr)
+    progress = ProgressLine(clock, sys.stderr)
     converted = _read(source, findings, progress, clock)
     if not as_json:
         sys.stdout.write(findings_text(findings, complete=skip_broken))
@@ -124,7 +124,7 @@ def _print_json(converted: ConvertedSource, findings: ImportFindings, view: View
 
 
 def _read(
-    source: Source, findings: ImportFindings, progress: Progress, clock: SystemClock
+    source: Source, findings: ImportFindings, progress: ProgressLine, clock: SystemClock
 ) -> ConvertedSource:
     with source:
         return convert_source(source, findings, progress, clock.now_ns() // 1_000_000_000)

@@ -19,7 +19,7 @@ from berth.model.commands import SCHEDULE
 from berth.model.ids import ConsumerId, ProviderId
 from berth.model.placement import INSTANCE, MIGRATION, SHARES_VIA_AGGREGATE
 from berth.model.saga_runs import Assignment, Outbox, assignment_id
-from berth.model.servers import NOT_RUNNING, Action, Held, Host, Migration, Server
+from berth.model.servers import NOT_RUNNING, Action, Held, Host, Migration, Server, UnknownServer
 from berth.sagas.conflicts import held_now, minus, same
 from berth.sagas.hosts import cell_aggregate
 from berth.view import View
@@ -46,6 +46,8 @@ Kind = Literal[
     "host_complaint",
     "server_without_units",
     "stray_assignment",
+    "unknown_server",
+    "outdated_server",
 ]
 
 
@@ -129,6 +131,9 @@ def _judge_consumer(view: View, id: str, moment: Moment) -> Finding | None:
         return None
     if view.records.get(Server, id) is not None or view.records.get(Migration, id) is not None:
         return None
+    if view.records.get(UnknownServer, id) is not None:
+        # It runs: what it holds is not to be given to others.
+        return None
     hosts = view.hosts_held(record.held)
     if not any(view.records.get(Host, host.id) is not None for host in hosts):
         return None
@@ -145,6 +150,40 @@ def _judge_consumer(view: View, id: str, moment: Moment) -> Finding | None:
         "release what it holds" if is_old else None,
         None if is_old else young,
     )
+
+
+# -- servers of which a cell knows better -----------------------------------------------------
+
+
+def _list_unknown(view: View) -> Iterator[str]:
+    return (server.id for server in view.records.all(UnknownServer))
+
+
+def _judge_unknown(view: View, id: str, moment: Moment) -> Finding | None:
+    server = view.records.get(UnknownServer, id)
+    if server is None:
+        return None
+    sentence = (
+        f"cell {server.cell} has this server on {', '.join(server.hosts)}, and the region has no record of "
+        "it: it was created after the backup that the region was restored from"
+    )
+    unsafe = (
+        "it goes on running, and what it uses is not claimed: disable the host, and see the guide to backups"
+    )
+    return Finding("unknown_server", id, sentence, held_now(view, id), unsafe=unsafe)
+
+
+def _judge_outdated(view: View, id: str, moment: Moment) -> Finding | None:
+    server = view.records.get(Server, id)
+    if server is None or server.outdated is None:
+        return None
+    where = "on no host" if server.place is None else f"on {server.place.name}"
+    sentence = (
+        f"the record says that server {server.name} is {where}, and for its cell it is {server.outdated}: "
+        "the region or the cell was restored from an older backup"
+    )
+    unsafe = "see the guide to backups: unless it is unknown to its cell, it can be deleted, and nothing else"
+    return Finding("outdated_server", id, sentence, held_now(view, id), server.held, unsafe=unsafe)
 
 
 # -- servers ------------------------------------------------------------------------------------
@@ -426,4 +465,6 @@ CHECKS: Final = (
     FindingCheck(("host_complaint",), _list_hosts, _judge_host),
     FindingCheck(("server_without_units",), _list_servers, _judge_units),
     FindingCheck(("stray_assignment",), _list_assignments, _judge_assignment),
+    FindingCheck(("unknown_server",), _list_unknown, _judge_unknown),
+    FindingCheck(("outdated_server",), _list_servers, _judge_outdated),
 )

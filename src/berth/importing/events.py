@@ -48,7 +48,7 @@ from berth.model.events import (
 )
 from berth.model.ids import AggregateId, ClassId, ConsumerId, ProviderId
 from berth.model.placement import STANDARD_TRAITS, Amounts, Consumer, Holdings, Inventory, is_custom_name
-from berth.runtime.progress import Progress
+from berth.runtime.progress import ProgressLine
 from berth.view import ProviderRecord, View
 
 _BATCH_EVENTS: Final = 1000
@@ -96,7 +96,7 @@ class ConvertedSource(NamedTuple):
 
 
 def convert_source(
-    source: Source, findings: ImportFindings, progress: Progress, now_s: int
+    source: Source, findings: ImportFindings, progress: ProgressLine, now_s: int
 ) -> ConvertedSource:
     """Read all there is. ``now_s`` stands in for times that the source does not know."""
     with pause_collector():
@@ -116,7 +116,7 @@ class _Converter:
     """Goes through the tables, those that others refer to first. Each dictionary leads from an id in the
     source to what it stands for here; what was left out is not in it."""
 
-    def __init__(self, source: Source, findings: ImportFindings, progress: Progress, now_s: int) -> None:
+    def __init__(self, source: Source, findings: ImportFindings, progress: ProgressLine, now_s: int) -> None:
         self._source = source
         self._findings = findings
         self._progress = progress

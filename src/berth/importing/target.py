@@ -25,7 +25,7 @@ from berth.model.events import Batch, Entry, Origin
 from berth.model.ids import AggregateId, Index
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
-from berth.runtime.progress import Progress
+from berth.runtime.progress import ProgressLine
 from berth.view import View
 
 ACTION: Final = "berth:import"
@@ -57,7 +57,7 @@ def _is_unfinished(journal: Journal) -> bool:
     return False
 
 
-def append_all(journal: Journal, batches: Batches, ids: Ids, clock: Clock, progress: Progress) -> None:
+def append_all(journal: Journal, batches: Batches, ids: Ids, clock: Clock, progress: ProgressLine) -> None:
     """Write the batches at the indices 1, 2, ...; the first of them last."""
     origin = Origin(ids.request_id(), None, None, ACTION)
 

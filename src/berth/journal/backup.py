@@ -410,7 +410,7 @@ def restore_backup(backup: Backup, journal: Journal, last: Index, format: int, o
         if head.before is not None:
             journal.keep_digest(Index(head.first - 1), head.before)
         # From here on a server may start: all else is there.
-        if journal.head() != head.first:
+        if journal.tail() == 0 or journal.head() != head.first:
             journal.fill(first)
         for one in reversed(names):
             snapshots.name(one)

@@ -31,6 +31,7 @@ from berth.model.servers import (
     QuotaSet,
     RevokedToken,
     Server,
+    UnknownServer,
 )
 
 AnyRecord = (
@@ -55,6 +56,7 @@ AnyRecord = (
     | SyncPosition
     | Term
     | SagaRun
+    | UnknownServer
 )
 
 

@@ -184,6 +184,10 @@ class ServerHints(msgspec.Struct, frozen=True, gc=False):
     different_host: tuple[str, ...] = ()
 
 
+UNKNOWN: Final = "unknown"
+"""What a server is for a cell that has no record of it: whatever is done to it there harms nothing."""
+
+
 class Server(Record, frozen=True, kw_only=True, tag="server", rename={"run": "work", "run_count": "works"}):
     """``run`` is the saga run that is under way for it: while there is one no other may begin.
     ``run_count`` counts them. ``migration`` holds another half of its resources."""
@@ -219,6 +223,9 @@ class Server(Record, frozen=True, kw_only=True, tag="server", rename={"run": "wo
     state_before: VmState | None = None
     """What it was before the resize, and will be again after it."""
     fault: Fault | None = None
+    outdated: str | None = None
+    """Where it is for its cell, in words, where that is not ``place``: one of both was restored from an older
+    backup."""
     is_locked: bool = False
     locked_by: Literal["owner", "admin"] | None = None
     """None for a lock from before this was recorded: the owner's."""
@@ -367,6 +374,14 @@ class Host(Record, frozen=True, kw_only=True, tag="host"):
     heard_at_s: int = 0
     """When its last heartbeat came, of a host that is down; when it was last marked up, of any other. 0: not
     known."""
+
+
+class UnknownServer(Record, frozen=True, kw_only=True, tag="unknown_server"):
+    """A server that a cell has on hosts, and that has no record here: the region was restored from a backup
+    that is older than the server. ``hosts`` are names."""
+
+    cell: str
+    hosts: tuple[str, ...]
 
 
 class CellStatus(Record, frozen=True, kw_only=True, tag="cell_status"):

@@ -26,7 +26,16 @@ from berth.model.events import AnyRecord, Origin, RecordChanged
 from berth.model.ids import AggregateId, Index, ProviderId
 from berth.model.placement import CELL, HEALTHY, Label
 from berth.model.rejections import RecordMoved, Rejection
-from berth.model.saga_runs import Agent, Assignment, ClaimSnapshot, Outbox, SagaRun, StepLog, SyncPosition
+from berth.model.saga_runs import (
+    Agent,
+    Assignment,
+    ClaimSnapshot,
+    Instance,
+    Outbox,
+    SagaRun,
+    StepLog,
+    SyncPosition,
+)
 from berth.model.servers import (
     NO_STATE,
     RUNNING,
@@ -38,8 +47,10 @@ from berth.model.servers import (
     Migration,
     Record,
     Server,
+    UnknownServer,
     VmState,
 )
+from berth.region import outdated
 from berth.sagas.conflicts import plus
 from berth.sagas.hosts import cell_aggregate
 from berth.sagas.proposals import remove_server
@@ -61,6 +72,10 @@ WAIT_S: Final = 5.0
 _AT_ONCE: Final = 64
 """How many changes are submitted together. A claim that comes meanwhile waits for these, and not for all the
 runs of a cluster of a thousand nodes."""
+_COMPARED: Final = 500
+"""How many servers, or servers of how many hosts, are compared with their cell in one go."""
+_LOOK_EVERY_S: Final = 60.0
+"""How often runs are looked for that their cell does not have."""
 _ORIGIN: Final = Origin("", "status-sync", None, "status-sync")
 _NOTHING: Final = ClaimSnapshot((), None)
 _POWER: Final[dict[VmState, int]] = {
@@ -396,6 +411,7 @@ class _CellNews(NamedTuple):
     runs: list[SagaRun]
     agents: list[Agent]
     assigned: dict[str, list[Assignment]]
+    servers: dict[str, outdated.CellKnows]
 
 
 class StatusSync:
@@ -416,6 +432,9 @@ class StatusSync:
         # By kind of record: ids of runs and agents, and of the hosts of assignments.
         self._changed: dict[tuple[type[Record], str], None] = {}
         self._due: dict[tuple[type[Record], str], None] = {}
+        # Whether the view has not been searched yet for servers that the cell does not know.
+        self._is_new = False
+        self._looks_at_s = 0.0
 
     async def sync(self) -> None:
         """Wait until the cell has changed, and bring up what has."""
@@ -425,13 +444,20 @@ class StatusSync:
         # ahead of this one, all of it stays due until this one has caught up.
         if await self._sync_state(due):
             await finish_all(self._sync_run(run) for run in due.runs)
+        await self._compare_servers(due.servers)
+        if self._is_new:
+            await self._look_for_missing()
+            self._is_new = False
+        await self._look_for_lost()
         self._index = index
 
     def _find_due(self, view: View) -> _CellNews:
-        """The runs and agents that are due, and all assignments of the hosts that are."""
+        """The runs and agents that are due, all assignments of the hosts that are, and what the cell knows of
+        the servers that are."""
         records = view.records
         if view is not self._view:
             self._view = view
+            self._is_new = True
             self._note_all(records)
             records.follow(self._note_change)
         self._due |= self._changed
@@ -439,11 +465,13 @@ class StatusSync:
         runs = [run for kind, id in self._due if kind is SagaRun and (run := records.get(SagaRun, id))]
         agents = [agent for kind, id in self._due if kind is Agent and (agent := records.get(Agent, id))]
         hosts = [host for kind, host in self._due if kind is Assignment]
+        servers = [id for kind, id in self._due if kind is Instance]
         # Of what is gone there is nothing to bring up.
         self._due = {(type(record), record.id): None for record in (*runs, *agents)}
         self._due |= {(Assignment, host): None for host in hosts}
+        self._due |= {(Instance, id): None for id in servers}
         assigned = {host: records.find(Assignment, "host", host) for host in hosts}
-        return _CellNews(view.index, runs, agents, assigned)
+        return _CellNews(view.index, runs, agents, assigned, outdated.read_cell(view, servers))
 
     def _note_all(self, records: Records) -> None:
         for run in records.all(SagaRun):
@@ -454,11 +482,13 @@ class StatusSync:
             self._changed[Assignment, agent.id] = None
         for assignment in records.all(Assignment):
             self._note_change(assignment)
+        for instance in records.all(Instance):
+            self._note_change(instance)
 
     def _note_change(self, record: Record) -> None:
         if isinstance(record, Assignment):
             self._changed[Assignment, record.host] = None
-        elif isinstance(record, SagaRun | Agent):
+        elif isinstance(record, SagaRun | Agent | Instance):
             self._changed[type(record), record.id] = None
 
     async def _sync_state(self, due: _CellNews) -> bool:
@@ -530,6 +560,75 @@ class StatusSync:
                 lambda view, _: saga_runs.remove_finished(view, run.id), _ORIGIN, lambda view, changed: None
             )
         del self._due[SagaRun, run.id]
+
+    # -- records that are older than the cell ----------------------------------------------------
+
+    async def _compare_servers(self, servers: dict[str, outdated.CellKnows]) -> None:
+        """Write down what the cell knows of servers, and the region does not: it was restored."""
+        remaining = iter(servers.items())
+        while some := dict(itertools.islice(remaining, _COMPARED)):
+            await self._compare(some)
+
+    async def _compare(self, servers: dict[str, outdated.CellKnows]) -> None:
+        different = await self._region.read(
+            lambda view: [id for id, knows in servers.items() if self._is_older(view, id, knows)]
+        )
+        known = dict(servers)
+        if different:
+            # Once more, after the region was read: only what does not fit then was not seen in between.
+            known |= await self._cell.read(lambda view: outdated.read_cell(view, different))
+        for id in different:
+            await self._correct(id, known[id])
+        for id, knows in known.items():
+            if not knows.is_busy:
+                del self._due[Instance, id]
+
+    def _is_older(self, view: View, id: str, knows: outdated.CellKnows) -> bool:
+        return outdated.correct_record(view, self._name, id, knows, 0) is not None
+
+    async def _correct(self, id: str, knows: outdated.CellKnows) -> None:
+        await self._submit(lambda view, now_s: outdated.correct_record(view, self._name, id, knows, now_s))
+
+    async def _look_for_missing(self) -> None:
+        """Write down which servers the cell does not know."""
+        unknown = await self._region.read(lambda view: view.records.find(UnknownServer, "cell", self._name))
+        self._changed |= {(Instance, one.id): None for one in unknown}
+        hosts = await self._region.read(
+            lambda view: [host.id for host in view.records.find(Host, "cell", self._name)]
+        )
+        for first in range(0, len(hosts), _COMPARED):
+            await self._mark_missing(hosts[first : first + _COMPARED])
+
+    async def _mark_missing(self, hosts: list[str]) -> None:
+        servers = await self._region.read(lambda view: outdated.find_settled(view, hosts))
+        known = await self._cell.read(
+            lambda view: outdated.read_cell(view, (server.id for server in servers))
+        )
+        missing = [server for server in servers if known[server.id].instance is None]
+        await finish_all(map(self._mark_one_missing, missing))
+
+    async def _mark_one_missing(self, server: Server) -> None:
+        await self._submit(lambda view, now_s: outdated.mark_missing(view, server, now_s))
+
+    async def _look_for_lost(self) -> None:
+        """End the runs that the region waits for, and the cell does not have any more."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._looks_at_s:
+            return
+        self._looks_at_s = now_s + _LOOK_EVERY_S
+        waiting = await self._region.read(lambda view: outdated.find_waiting(view, self._name))
+        if not waiting:
+            return
+        lost, known = await self._cell.read(
+            lambda view: (
+                [server for server in waiting if view.records.get(SagaRun, server.run or "") is None],
+                outdated.read_cell(view, (server.id for server in waiting)),
+            )
+        )
+        await finish_all(self._end_lost(server, known[server.id]) for server in lost)
+
+    async def _end_lost(self, server: Server, knows: outdated.CellKnows) -> None:
+        await self._submit(lambda view, now_s: outdated.end_lost_run(view, server, knows, now_s))
 
     async def _submit_read_at(
         self, index: Index, propose: Callable[[View, int], Enact | None]

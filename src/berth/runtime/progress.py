@@ -16,7 +16,7 @@ _LONG_S: Final = 1.0
 T = TypeVar("T")
 
 
-class Progress:
+class ProgressLine:
     """Written to ``out``, which may be a terminal."""
 
     def __init__(self, clock: Clock, out: TextIO) -> None:

@@ -20,6 +20,7 @@ from berth.model.rejections import (
     Rejection,
     ServerBusy,
     ServerNotFound,
+    ServerOutdated,
     ServerStateWrong,
     ServerUnsettled,
 )
@@ -35,6 +36,7 @@ from berth.model.scheduling import Placement
 from berth.model.servers import (
     NOT_BEGUN,
     NOT_RUNNING,
+    UNKNOWN,
     Action,
     ConflictPolicy,
     Flavor,
@@ -50,7 +52,7 @@ from berth.sagas.conflicts import ConflictRules, OnRepeat, ServerHoldings, adopt
 from berth.sagas.hosts import is_down
 from berth.sagas.requests import make_destination
 from berth.sagas.runner import describe_progress
-from berth.sagas.saga import PLACEMENT, Saga
+from berth.sagas.saga import GONE, PLACEMENT, Saga
 from berth.scheduler.plugins import SchedulerOptions
 from berth.scheduler.spec_table import read_properties
 from berth.view import View
@@ -107,6 +109,9 @@ def find_startable(view: View, id: str, saga: Saga) -> Server | Rejection:
         return ServerBusy(id, saga.action, server.task or "busy")
     if server.state not in saga.starts_in:
         return ServerStateWrong(id, saga.action, server.state, tuple(sorted(saga.starts_in)))
+    if server.outdated not in (None, UNKNOWN) and saga.done.state != GONE:
+        # Done where the record says, it would make the server a leftover where it is.
+        return ServerOutdated(id, saga.action, server.outdated or "")
     return server
 
 

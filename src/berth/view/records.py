@@ -12,7 +12,7 @@ from berth.model.events import AnyRecord
 from berth.model.groups import Group
 from berth.model.quotas import Amounts, amounts_of, is_counted
 from berth.model.saga_runs import Agent, Assignment, Instance, Outbox
-from berth.model.servers import Action, Flavor, Host, Migration, Record, RevokedToken, Server
+from berth.model.servers import Action, Flavor, Host, Migration, Record, RevokedToken, Server, UnknownServer
 from berth.view.sets import OrderedIds
 
 R = TypeVar("R", bound=Record)
@@ -63,6 +63,7 @@ _INDEXES: Final[dict[type[Any], dict[str, Callable[[Any], Iterable[str]]]]] = {
         "complaining": lambda host: ("",) if host.complaints else (),
     },
     Outbox: {"cell": lambda outbox: (outbox.cell,)},
+    UnknownServer: {"cell": lambda server: (server.cell,)},
     Instance: {
         "host": lambda instance: instance.hosts,
         "left_on": lambda instance: instance.left_on,

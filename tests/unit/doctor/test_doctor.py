@@ -321,7 +321,7 @@ def test_two_repairs_of_one_finding_do_it_once(region: Region) -> None:
 
 def test_every_kind_has_one_check() -> None:
     kinds = [kind for check in CHECKS for kind in check.kinds]
-    assert len(set(kinds)) == len(kinds) == 13
+    assert len(set(kinds)) == len(kinds) == 15
 
 
 @pytest.mark.parametrize("made_by", ["", "schedule"])

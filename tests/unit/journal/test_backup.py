@@ -31,15 +31,16 @@ from berth.journal import (
     restore_backup,
     write_backup,
 )
+from berth.journal.journal import ROWS_BYTES
 from berth.journal.schema import JOURNAL, SNAPSHOT_PART
 from berth.model.events import Batch, Entry, Origin, TraitChanged
 from berth.model.ids import Index
 from berth.runtime.clock import SystemClock
-from berth.runtime.progress import Progress
+from berth.runtime.progress import ProgressLine
 from berth.view import View
 from berth.view.snapshot import FORMAT, dump
 
-over = Progress(SystemClock(), io.StringIO()).over
+over = ProgressLine(SystemClock(), io.StringIO()).over
 
 
 def batch(index: int, size: int = 0) -> Batch:
@@ -176,7 +177,7 @@ def test_a_backup_is_of_one_moment_whatever_is_written_and_pruned_meanwhile(
 
 
 def test_large_entries_are_not_in_memory_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    size = backup.ROWS_BYTES // 3
+    size = ROWS_BYTES // 3
     with opened(tmp_path / "source.db") as journal:
         for index in range(1, 8):
             journal.append(batch(index, size=size))
@@ -229,10 +230,8 @@ def test_every_changed_bit_and_every_cut_is_found(pruned: Path, tmp_path: Path) 
     assert "something follows its end" in refused(file, content + b"\0", tmp_path)
     # Whole frames that are missing, doubled or exchanged.
     frames = list(split(content))
-    for number in range(len(frames)):
-        assert "damaged" in refused(file, b"".join((*frames[:number], *frames[number + 1 :])), tmp_path) or (
-            number == 0
-        )
+    for number in range(1, len(frames) - 1):
+        assert "damaged" in refused(file, b"".join((*frames[:number], *frames[number + 1 :])), tmp_path)
     assert "damaged" in refused(file, b"".join((*frames[:2], frames[1], *frames[2:])), tmp_path)
 
 

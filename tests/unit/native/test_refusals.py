@@ -30,7 +30,6 @@ pytestmark = pytest.mark.fast
         ("usage?by=rack", "bad_parameter", "it is 'rack'"),
         ("usage?by=root&resource_class=NONE", "bad_parameter", "there is no resource class 'NONE'"),
         ("events?after=-1", "bad_parameter", "after: it must be a whole number from 0 to"),
-        ("events?after=1", "index_ahead", "the journal ends at index 0; 1 is beyond it"),
         ("events?stream=yes", "bad_parameter", "one of false, true"),
     ],
 )
@@ -44,6 +43,18 @@ async def test_a_bad_parameter_is_refused_by_name(
     assert answer.error["code"] == f"berth.{code}"
     assert words in answer.error["detail"]
     assert len(answer.body) < 1000
+
+
+@pytest.mark.parametrize("more", ["", "&stream=true"])
+async def test_an_index_that_the_journal_does_not_have_any_more_is_gone(
+    world: ApplicationWorld, more: str
+) -> None:
+    """It was a 400, which no client takes for a reason to begin anew."""
+    answer = await world.get(f"/berth/v1/events?after=1{more}")
+    assert answer.status == 410
+    assert answer.error["code"] == "berth.index_ahead"
+    assert "the journal ends at index 0; 1 is beyond it" in answer.error["detail"]
+    assert answer.error["start_at"] == "/berth/v1/events?after=0"
 
 
 async def test_a_missing_token_is_refused(world: ApplicationWorld) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from berth.runtime.progress import Progress
+from berth.runtime.progress import ProgressLine
 from tests.clocks import FakeClock
 
 pytestmark = pytest.mark.fast
@@ -25,7 +25,7 @@ def progress_of(out: io.StringIO, seconds: float) -> str:
             clock.advance(seconds / 2000)
             yield number
 
-    assert list(Progress(clock, out).over("allocations", 2000, things())) == list(range(2000))
+    assert list(ProgressLine(clock, out).over("allocations", 2000, things())) == list(range(2000))
     return out.getvalue()
 
 

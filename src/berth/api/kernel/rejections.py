@@ -799,6 +799,13 @@ ROWS: Final[dict[type[Rejection], Row]] = {
             "device: use a port of the type normal, or one whose request has a device such as SRIOV_NET_VF.",
         ),
     ),
+    r.ServerOutdated: Row(
+        nova=Wording(
+            409,
+            "Cannot '{r.asked}' instance {r.server}: its record was restored from an older backup, and is "
+            "wrong about where it is{found}. It can be deleted; ask the operator.",
+        ),
+    ),
     r.ServerUnsettled: Row(
         berth=Wording(
             409,
@@ -1118,6 +1125,7 @@ _WORDS: Final[dict[type[Rejection], Callable[[Any, bool], dict[str, str]]]] = {
     r.ServerStateWrong: lambda one, _: {"allowed": " or ".join(one.allowed) or "no state"},
     r.ServerChangedByOthers: lambda one, _: {"then": _after_a_conflict(one)},
     r.HostNotDown: lambda one, names_hosts: {"host": f" {one.host}" if names_hosts else ""},
+    r.ServerOutdated: lambda one, names_hosts: {"found": f": {one.found}" if names_hosts else ""},
     r.HostIsDown: lambda one, names_hosts: {"host": f" {one.host}" if names_hosts else ""},
     r.HostLacksTraits: lambda one, names_hosts: {
         "host": f" {one.host}" if names_hosts else "",

@@ -35,6 +35,7 @@ from berth.model.servers import (
     QuotaSet,
     RevokedToken,
     Server,
+    UnknownServer,
 )
 from berth.view import View
 
@@ -422,7 +423,7 @@ _SHOWN: Final[dict[type, tuple[type[Any], Callable[[Any, _Cut], wire.RecordValue
     Assignment: (wire.AssignmentChange, _show_assignment),
 }
 _INTERNAL: Final = frozenset(
-    (Agent, Counter, HostTree, Instance, Outbox, RevokedToken, SyncPosition, Term, SagaRun)
+    (Agent, Counter, HostTree, Instance, Outbox, RevokedToken, SyncPosition, Term, SagaRun, UnknownServer)
 )
 """Of these readers are told that one has changed, and no more: they are how a region and its cells work."""
 

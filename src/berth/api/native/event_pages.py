@@ -212,10 +212,17 @@ async def find_index_before(engine: Engine, at_ns: int, low: Index, high: Index)
 
 
 def reach(after: int, current: Index) -> Index:
-    """An index that a reader names; Problem if the journal does not have it yet."""
-    if after > current:
-        raise Problem(400, f"after: the journal ends at index {current}; {after} is beyond it.", INDEX_AHEAD)
-    return Index(after)
+    """An index that a reader names; Problem if the journal does not have it (any more)."""
+    if after <= current:
+        return Index(after)
+    start_at = f"/berth/v1/events?after={current}"
+    raise Problem(
+        410,
+        f"after: the journal ends at index {current}; {after} is beyond it. The region was restored from a "
+        f"backup, or the index is another region's. Read the present state, then go on from {start_at}.",
+        INDEX_AHEAD,
+        more={"start_at": start_at},
+    )
 
 
 async def read_history(engine: Engine, after: Index, count: int) -> list[Batch]:

@@ -81,7 +81,7 @@ def openapi_json() -> bytes:
 Object = dict[str, Any]
 _REFUSALS: Final = {
     "400": "A parameter is unknown, malformed or out of its range (`berth.unknown_parameter`, "
-    "`berth.bad_parameter`, `berth.index_ahead`).",
+    "`berth.bad_parameter`).",
     "401": "The token is missing or invalid, has expired or has been revoked (`berth.unauthorized`).",
     "403": "The policy does not allow it (`berth.forbidden`).",
     "405": "Another method is known here (`berth.method_not_allowed`).",
@@ -104,7 +104,8 @@ _WRITES: Final = {
 }
 _MISSING: Final = {"404": "There is no such thing (`berth.not_found`)."}
 _PRUNED: Final = (
-    "The index is older than what is kept (`berth.pruned`); the answer says where to start again."
+    "The index is older than what is kept (`berth.pruned`), or beyond the end (`berth.index_ahead`): the "
+    "region was restored from a backup. The answer says where to start again."
 )
 _TEMPLATE: Final = "#/components/schemas/{name}"
 _NAMES: Final = re.compile(r"{([a-z]+)}")

@@ -161,6 +161,15 @@ class HostNotDown(Rejection, frozen=True):
     host: str
 
 
+class ServerOutdated(Rejection, frozen=True):
+    """The cell of a server says that it is not where its record says. The record was restored from a backup
+    that is older."""
+
+    server: str
+    asked: str
+    found: str
+
+
 class HostIsDown(Rejection, frozen=True):
     """The operation needs the host that the server is on."""
 
