@@ -583,10 +583,10 @@ places = [place.id for place in (run.dest,) if place is not None]
     Mutant(
         name="outbox cleared too early",
         file="region/cell_links.py",
-        text="        refused = await self._cell.submit(accept, _ORIGIN, lambda view, changed: None)",
+        text="        outcome = await self._cell.submit(accept, _ORIGIN, lambda view, changed: changed)",
         instead="""\
         await self._region.submit(clear, _ORIGIN, lambda view, changed: None)
-        refused = await self._cell.submit(accept, _ORIGIN, lambda view, changed: None)""",
+        outcome = await self._cell.submit(accept, _ORIGIN, lambda view, changed: changed)""",
         why="a run is lost if its cell cannot be written just then",
     ),
     Mutant(
@@ -607,16 +607,13 @@ places = [place.id for place in (run.dest,) if place is not None]
     Mutant(
         name="run forgotten before it is applied",
         file="region/status_sync.py",
-        text="""\
-        await self._submit(lambda view, now_s: apply_progress(view, run, now_s))
-        if not await""",
+        text="        before = await self._region.submit(propose, _ORIGIN, answer_unchanged)",
         instead="""\
         if is_finished(run):
             await self._cell.submit(
                 lambda view, _: saga_runs.remove_finished(view, run.id), _ORIGIN, lambda view, changed: None
             )
-        await self._submit(lambda view, now_s: apply_progress(view, run, now_s))
-        if not await""",
+        before = await self._region.submit(propose, _ORIGIN, answer_unchanged)""",
         why="the end of a run is lost if the region cannot be written just then",
     ),
     Mutant(

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import functools
 import gc
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Final, NamedTuple
 
@@ -32,42 +31,48 @@ from berth.api.kernel.problem import Problem
 from berth.api.native.api import NativeApi
 from berth.api.native.drains import word_rejection
 from berth.api.placement.api import PlacementApi
-from berth.cell.journal import open_cell
+from berth.cell.journal import name_database, open_cell
 from berth.clusters.reconciler import reconcile_clusters
 from berth.console.api import ConsoleApi
 from berth.drains.reconciler import reconcile_drains
 from berth.engine import Engine, Forks
 from berth.engine.engine import Observer
+from berth.engine.figures import keep_figures
 from berth.engine.journal_thread import JournalCalls
+from berth.engine.opening import wait_for_database
 from berth.journal import Address, Journal, JournalFailure, SqliteAddress, open_journal, parse_address
 from berth.model.rejections import Rejection
 from berth.model.servers import Need, Server
 from berth.region.cell_links import CellLinks, OpenCell
-from berth.runtime.backoff import Backoff, retry
+from berth.region.figures import read_figures
 from berth.runtime.clock import Clock, SystemClock
 from berth.runtime.ids import Ids
+from berth.runtime.metrics import MetricsMemory
 from berth.runtime.settings import Settings, cells_of
 from berth.runtime.telemetry import Telemetry
 from berth.runtime.turns import Turns
 from berth.scheduler.plugins import SchedulerOptions, scheduler_options
 
-_log = logging.getLogger(__name__)
-
 FOLLOW_S: Final = 0.5
 """How often somebody who waits for news looks for what other processes have written."""
 
 
-def application(settings: Settings, turns: Turns | None = None, number: int = 1) -> "RegionServer":
-    """The ASGI application of the worker of a number, which may take turns with others. It opens nothing
-    before its startup."""
-    return RegionServer(settings, turns, number)
+def application(
+    settings: Settings, turns: Turns | None = None, number: int = 1, memory: MetricsMemory | None = None
+) -> "RegionServer":
+    """The ASGI application of the worker of a number, which may take turns with others, and counts in the
+    memory of all. It opens nothing before its startup."""
+    return RegionServer(settings, turns, number, memory)
 
 
 class RegionServer:
     """An ASGI application with a life: starts its parts, serves, stops them in reverse."""
 
-    def __init__(self, settings: Settings, turns: Turns | None, number: int) -> None:
+    def __init__(
+        self, settings: Settings, turns: Turns | None, number: int, memory: MetricsMemory | None
+    ) -> None:
         self._settings = settings
+        self._memory = memory
         self._number = number
         self._turns = turns
         self._application: Application | None = None
@@ -82,9 +87,9 @@ class RegionServer:
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
         settings, clock, ids = self._settings, SystemClock(), Ids()
-        region = await compose(
-            settings, functools.partial(_open_engine, settings, self._turns, clock, ids), clock, ids
-        )
+        telemetry = Telemetry(settings, clock, memory=self._memory, number=self._number)
+        open_engine = functools.partial(_open_engine, settings, self._turns, clock, ids)
+        region = await compose(settings, open_engine, clock, ids, telemetry=telemetry)
         # What has been read stays: the garbage collector need not scan it each time.
         gc.freeze()
         self._application = region.application
@@ -108,10 +113,11 @@ class Composition(NamedTuple):
     authenticator: Authenticator
     apis: tuple[Api, ...]
     application: Application
+    telemetry: Telemetry
 
     async def link_cells(self, cells: Mapping[str, OpenCell]) -> None:
         """Dispatch saga runs to the cells and bring their progress up, until cancelled."""
-        await CellLinks(self.services.engine, cells, self.services.clock).run()
+        await CellLinks(self.services.engine, cells, self.services.clock, self.telemetry).run()
 
     async def reconcile_clusters(self) -> None:
         """Drive clusters to what they should be, until cancelled."""
@@ -150,11 +156,12 @@ async def compose(
     authenticator: Authenticator | None = None,
     policy: Policy | None = None,
     ports: PortSource | None = None,
+    telemetry: Telemetry | None = None,
 ) -> Composition:
     """Make the parts of a region and start its engine. What the settings alone can refuse is refused
     before the journal is opened. ``authenticator``, ``policy`` and ``ports`` replace those that the settings
     name."""
-    telemetry = Telemetry(settings, clock)
+    telemetry = telemetry or Telemetry(settings, clock)
     policy = policy or Policy(settings.policy_file, settings.policy_defaults, clock)
     scheduler = _scheduler(settings)
     authenticator = authenticator or _authenticator(settings, clock)
@@ -164,9 +171,13 @@ async def compose(
     await engine.start()
     services = Services(engine, ids, clock, scheduler, settings, policy, ports)
     apis = _apis(services, authenticator)
+
+    def look() -> None:
+        telemetry.look(read_figures(engine.view, settings, clock.now_ns() // 1_000_000_000))
+
     application = Application(
         apis,
-        Health(engine, telemetry.exposition),
+        Health(engine, telemetry.exposition, look),
         _honouring_revocations(authenticator, engine),
         Cors(settings.cors_allowed_origins, settings.cors_allow_headers),
         clock,
@@ -175,32 +186,43 @@ async def compose(
         body_bytes_max=settings.body_bytes_max,
         public_url=settings.public_url,
     )
-    return Composition(services, authenticator, apis, application)
+    return Composition(services, authenticator, apis, application, telemetry)
 
 
 @contextlib.asynccontextmanager
 async def _at_work(region: Composition, *, is_ours: bool) -> AsyncIterator[None]:
-    """The links to the cells and the reconciler at work, where there are cells. They run in one worker:
-    the others need not know the cells."""
+    """What a worker does beside serving. The links to the cells and the reconcilers, where there are cells,
+    run in one worker: the others need not know the cells."""
     services = region.services
-    if not services.settings.cells or not is_ours:
-        yield
-        return
-    cells = {
-        name: functools.partial(open_cell, database, services.clock, services.ids)
-        for name, database in cells_of(services.settings.cells)
-    }
-    tasks = [
-        asyncio.create_task(region.link_cells(cells), name="links to cells"),
-        asyncio.create_task(region.reconcile_clusters(), name="cluster reconciler"),
-        asyncio.create_task(region.reconcile_drains(), name="drain reconciler"),
-    ]
+    tasks = [asyncio.create_task(keep_figures(services.engine, region.telemetry), name="figures")]
+    if services.settings.cells and is_ours:
+        tasks += _work_on_cells(region)
     try:
         yield
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _work_on_cells(region: Composition) -> list[asyncio.Task[None]]:
+    services = region.services
+    cells = {
+        name: functools.partial(
+            open_cell,
+            database,
+            services.clock,
+            services.ids,
+            name=name_database(name),
+            gives_up=False,
+        )
+        for name, database in cells_of(services.settings.cells)
+    }
+    return [
+        asyncio.create_task(region.link_cells(cells), name="links to cells"),
+        asyncio.create_task(region.reconcile_clusters(), name="cluster reconciler"),
+        asyncio.create_task(region.reconcile_drains(), name="drain reconciler"),
+    ]
 
 
 def _apis(services: Services, authenticator: Authenticator) -> tuple[Api, ...]:
@@ -291,10 +313,11 @@ async def _opened(address: Address, shared: bool, outage_seconds: int) -> Journa
     async def step() -> Journal:
         return open_journal(address, shared=shared)
 
-    return await retry(
-        step, (JournalFailure,), Backoff(1, 1), clock=SystemClock(), within_s=outage_seconds, notice=_notice
+    return await wait_for_database(
+        step,
+        (JournalFailure,),
+        name="the database",
+        pause_s=1,
+        clock=SystemClock(),
+        within_s=outage_seconds,
     )
-
-
-def _notice(error: Exception, pause_s: float) -> None:
-    _log.warning("the database does not answer, retrying in %g s: %s", pause_s, error)

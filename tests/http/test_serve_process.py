@@ -91,7 +91,7 @@ PROGRAM = textwrap.dedent(
             log_format="text",
         )
         try:
-            sys.exit(serve(settings, lambda settings, turns, number: application))
+            sys.exit(serve(settings, lambda settings, turns, number, memory: application))
         except CommandError as error:
             sys.exit(f"cannot serve: {error}")
     """

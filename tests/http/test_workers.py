@@ -1,7 +1,10 @@
 """Several workers over one journal: whoever answers, it is as if there were one."""
 
+import contextlib
 import http.client
 import json
+import os
+import signal
 import time
 import uuid
 from collections.abc import Iterator
@@ -9,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from berth.api.kernel.health import METRICS_KEPT_S
 from tests.servers import HOST, ServerProcess, berth, running
 
 pytestmark = pytest.mark.http
@@ -33,6 +37,7 @@ class KeptConnection:
     """A connection that stays open, and so stays with one worker."""
 
     def __init__(self, server: ServerProcess) -> None:
+        self._server = server
         self._http = http.client.HTTPConnection(HOST, server.port, timeout=30)
 
     def close(self) -> None:
@@ -49,11 +54,39 @@ class KeptConnection:
         parsed: dict[str, object] = json.loads(text)
         return parsed
 
-    def worker(self) -> str:
-        """Which process is at the other end: when it was started tells workers apart."""
-        metrics = self.call("GET", "/metrics")[1].decode()
-        (line,) = (line for line in metrics.splitlines() if line.startswith("process_resident_memory_bytes "))
-        return line
+    def worker(self) -> int:
+        """Which process is at the other end: the one that has the socket open."""
+        self.call("GET", "/healthz")
+        socket = f"socket:[{self._find_inode()}]"
+        for pid in children_of(self._server.pid):
+            with contextlib.suppress(OSError):
+                for file in Path(f"/proc/{pid}/fd").iterdir():
+                    with contextlib.suppress(OSError):
+                        if str(file.readlink()) == socket:
+                            return pid
+        raise AssertionError("no worker has the connection")
+
+    def _find_inode(self) -> str:
+        """Of the server's end of the connection."""
+        ours = self._http.sock.getsockname()[1]
+        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+            words = line.split()
+            local, remote = (int(words[number].rpartition(":")[2], 16) for number in (1, 2))
+            if (local, remote) == (self._server.port, ours):
+                return words[9]
+        raise AssertionError("there is no such connection")
+
+
+def children_of(pid: int) -> list[int]:
+    found = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for path in found for child in path.read_text().split()]
+
+
+def read_metrics(connection: KeptConnection) -> dict[str, float]:
+    status, text = connection.call("GET", "/metrics")
+    assert status == 200
+    lines = [line for line in text.decode().splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
 
 
 @pytest.fixture
@@ -105,3 +138,51 @@ def test_no_two_workers_give_the_last_unit_away(lines: list[KeptConnection]) -> 
     assert statuses.count(409) == 10
     usages = [line.json("GET", f"/resource_providers/{provider}/usages")["usages"] for line in lines]
     assert usages == [{"VCPU": 50}] * CONNECTIONS
+
+
+TRAITS = 'berth_requests_total{method="GET",route="/traits",status="200"}'
+
+
+def test_every_worker_shows_what_all_have_counted(lines: list[KeptConnection]) -> None:
+    for connection in lines:
+        for _ in range(5):
+            assert connection.call("GET", "/traits")[0] == 200
+    time.sleep(METRICS_KEPT_S)
+    shown = {connection.worker(): read_metrics(connection) for connection in lines}
+    assert len(shown) > 1
+    for metrics in shown.values():
+        assert metrics[TRAITS] == 5 * len(lines)
+        assert metrics['berth_request_seconds_count{method="GET",route="/traits"}'] == 5 * len(lines)
+        pids = {metrics[f'berth_worker_pid{{worker="{number}"}}'] for number in range(1, WORKERS + 1)}
+        assert set(shown) <= pids
+        for number in range(1, WORKERS + 1):
+            assert metrics[f'process_resident_memory_bytes{{worker="{number}"}}'] > 0
+            assert metrics[f'berth_worker_starts_total{{worker="{number}"}}'] == 1
+            assert (
+                time.time() - metrics[f'berth_worker_heartbeat_timestamp_seconds{{worker="{number}"}}'] < 60
+            )
+
+
+def test_what_a_worker_has_counted_outlives_it(server: ServerProcess, lines: list[KeptConnection]) -> None:
+    for connection in lines:
+        assert connection.call("GET", "/traits")[0] == 200
+    by_worker = {connection.worker(): connection for connection in lines}
+    killed, other = list(by_worker)[:2]
+    os.kill(killed, signal.SIGKILL)
+    deadline_s = time.monotonic() + 30
+    seen = 0.0
+    while True:
+        time.sleep(METRICS_KEPT_S)
+        metrics = read_metrics(by_worker[other])
+        assert metrics[TRAITS] >= max(len(lines), seen), "a counter went back"
+        seen = metrics[TRAITS]
+        starts = [
+            metrics[f'berth_worker_starts_total{{worker="{number}"}}'] for number in range(1, WORKERS + 1)
+        ]
+        if sum(starts) == WORKERS + 1:
+            break
+        assert time.monotonic() < deadline_s, "the worker is not replaced"
+    with contextlib.closing(KeptConnection(server)) as fresh:
+        assert fresh.call("GET", "/traits")[0] == 200
+    time.sleep(METRICS_KEPT_S)
+    assert read_metrics(by_worker[other])[TRAITS] == len(lines) + 1

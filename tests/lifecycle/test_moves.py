@@ -483,7 +483,10 @@ async def test_a_step_that_fails_is_logged_with_what_follows(caplog: pytest.LogC
         cloud.faults.add(StepFault(server.id, "create", 1, "forward", "fail"))
         assert await cloud.begin(beginning(cloud, "create", server)) is None
         await cloud.at_rest(server.id)
-        [line] = [text for text in caplog.messages if text.startswith(f"server {server.id}: ")]
+        about = [record for record in caplog.records if record.name == "berth.cell.conductor"]
+        line, *_ = [
+            text for record in about if (text := record.getMessage()).startswith(f"server {server.id}: ")
+        ]
         assert "create: step build failed on host-000" in line
         assert "attempt 1, next: undo build" in line
         assert line.endswith(": injected")

@@ -56,6 +56,8 @@ class NotingObserver:
     def __init__(self) -> None:
         self.batches: list[tuple[Index, int]] = []
         self.rejections: Counter[str] = Counter()
+        self.conflicts = 0
+        self.noticed_as: list[bool] = []
 
     def appended(self, index: Index, commands: int, seconds: float) -> None:
         self.batches.append((index, commands))
@@ -65,6 +67,12 @@ class NotingObserver:
 
     def rejected(self, kind: str) -> None:
         self.rejections[kind] += 1
+
+    def conflicted(self) -> None:
+        self.conflicts += 1
+
+    def noticed(self, is_there: bool) -> None:
+        self.noticed_as.append(is_there)
 
 
 class TroubledJournal(Journal):

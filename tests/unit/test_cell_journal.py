@@ -1,6 +1,7 @@
 """The journal of a cell is opened beside the event loop: whoever opens it has others to serve meanwhile."""
 
 import asyncio
+import logging
 import threading
 from pathlib import Path
 from typing import Any
@@ -46,17 +47,21 @@ async def test_the_event_loop_runs_while_the_journal_of_a_cell_is_opened(
 async def test_a_journal_that_opens_late_is_used_and_not_opened_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     monkeypatch.setattr(journal, "_OPEN_S", 0.01, raising=False)
     monkeypatch.setattr(journal, "_RETRY_S", 0.01)
     database = SlowDatabase(monkeypatch)
 
     opening = asyncio.create_task(journal.open_cell(f"sqlite:///{tmp_path}/c.db", SystemClock(), Ids()))
-    await until(lambda: caplog.text.count("cannot use the cell's journal") >= 3)
+    await until(lambda: "the database: unavailable, waiting for it for as long as it takes: " in caplog.text)
+    await asyncio.sleep(0.05)
     database.opens.set()
     engine = await opening
     assert engine.ready is None
     await engine.stop()
     assert database.asked == 1
+    assert caplog.text.count("waiting for it") == 1
+    assert caplog.text.count("the database: available after ") == 1
 
 
 async def test_a_journal_that_nobody_waits_for_any_more_is_closed(

@@ -12,9 +12,10 @@ conductor gives commands up that take too long; leftovers, which it does not wai
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final
 
 from berth.agent.drivers import Driver, DriverError
+from berth.agent.metrics import AgentMetrics
 from berth.agent.state import AgentState
 from berth.cell.protocol import AgentCommand, Leftover
 from berth.model.saga_runs import Spec
@@ -45,13 +46,25 @@ class _Job:
         self.stopped: str | None = None
         self.is_on = False
 
+    @property
+    def name(self) -> str:
+        """What is done, for the log."""
+        leftover = "leftover, " if self.is_leftover else ""
+        return f"server {self.command.server}: {leftover}{self.command.verb}"
+
     def explain(self, error: DriverError) -> str:
         """Why it has failed."""
         return self.stopped or str(error)[:ERROR_LENGTH_MAX]
 
 
 class CommandRunner:
-    def __init__(self, driver: Driver, state: AgentState, report: Report) -> None:
+    """``host`` is its name, for the log."""
+
+    def __init__(
+        self, host: str, driver: Driver, state: AgentState, report: Report, metrics: AgentMetrics
+    ) -> None:
+        self._host = host
+        self._metrics = metrics
         self._driver = driver
         self._state = state
         self._report = report
@@ -154,8 +167,6 @@ class CommandRunner:
                 await self._save()
             if not job.is_leftover:
                 await self._report(id, error)
-            elif error is not None:
-                _log.warning("leftover server %s could not be destroyed: %s", job.command.server, error)
         finally:
             self._forget(job)
 
@@ -172,20 +183,41 @@ class CommandRunner:
             if job.stopped is not None:
                 return job.stopped
             job.is_on = True
+            began_s = self._log_begun(job)
+            error: str | None = None
             # The conductor has a deadline for each of its commands; of this it does not know.
             deadline = self._limit(job) if job.is_leftover else None
             try:
                 await self._driver.carry_out(command)
-            except DriverError as error:
-                return job.explain(error)
+            except DriverError as failure:
+                error = job.explain(failure)
             except Exception:
                 _log.exception("command %s: the driver failed unexpectedly", command.id)
-                return "unexpected error of the driver: see the agent's log"
+                error = "unexpected error of the driver: see the agent's log"
             finally:
                 job.is_on = False
                 if deadline is not None:
                     deadline.cancel()
-        return None
+            self._log_ended(job, asyncio.get_running_loop().time() - began_s, error)
+        return error
+
+    def _log_begun(self, job: _Job) -> float:
+        """Log that the driver begins; when that is, by the event loop's clock."""
+        self._metrics.command_begun()
+        _log.info("%s: %s begun", self._host, job.name, extra=self._about(job))
+        return asyncio.get_running_loop().time()
+
+    def _log_ended(self, job: _Job, took_s: float, error: str | None) -> None:
+        self._metrics.command_ended(job.command.verb, took_s, error)
+        extra = {**self._about(job), "seconds": took_s}
+        if error is None:
+            _log.info("%s: %s done in %.1f s", self._host, job.name, took_s, extra=extra)
+        else:
+            _log.warning("%s: %s failed after %.1f s: %s", self._host, job.name, took_s, error, extra=extra)
+
+    def _about(self, job: _Job) -> dict[str, Any]:
+        command = job.command
+        return {"request_id": command.request_ids or None, "server": command.server, "host": self._host}
 
     def _limit(self, job: _Job) -> asyncio.TimerHandle:
         """Stop what is not done in time."""

@@ -25,9 +25,11 @@ from berth.agent.conductor import (
 )
 from berth.agent.credentials import Credential
 from berth.agent.drivers import Driver
+from berth.agent.metrics import AgentMetrics
 from berth.agent.state import AgentState
 from berth.cell.protocol import Poll, PollAnswer, Register, Registered, Report, ReportedProvider
 from berth.runtime.backoff import Backoff
+from berth.runtime.dependency import Dependency
 
 _log = logging.getLogger(__name__)
 
@@ -47,8 +49,14 @@ class Pace(NamedTuple):
     """Between polls that are answered at once, with nothing new."""
 
 
+def make_link(name: str, told: Callable[[bool], None] = lambda is_there: None) -> Dependency:
+    """The way of a process's hosts to their conductor. Whole fleets lose it at once: that is logged once."""
+    return Dependency(name, _log, lost_as="unreachable, retrying", back_as="reachable again", told=told)
+
+
 class HostAgent:
-    """``register`` says what the host is and has. ``turns`` bounds how many hosts register at once."""
+    """``register`` says what the host is and has. ``turns`` bounds how many hosts register at once. ``link``:
+    whether the conductor can be reached, and ``metrics``, for all hosts of this process."""
 
     def __init__(
         self,
@@ -60,8 +68,11 @@ class HostAgent:
         rng: random.Random,
         turns: asyncio.Semaphore,
         pace: Pace,
+        link: Dependency | None = None,
+        metrics: AgentMetrics | None = None,
     ) -> None:
         self._register = register
+        self._link = link or make_link("the conductor")
         self._driver = driver
         self._credential = credential
         self._conductor = conductor
@@ -69,7 +80,7 @@ class HostAgent:
         self._turns = turns
         self._pace = pace
         self._must_register = False
-        self._commands = CommandRunner(driver, state, self._report)
+        self._commands = CommandRunner(register.name, driver, state, self._report, metrics or AgentMetrics())
         self.registered = asyncio.Event()
 
     async def run(self) -> None:
@@ -83,6 +94,7 @@ class HostAgent:
                 await self._poll_while_known(registered.heartbeat_timeout_seconds)
                 _log.info("%s: the conductor does not know this host, registering again", self._register.name)
         finally:
+            self._link.forget(self._register.name)
             await self._commands.end()
             await self._conductor.close()
 
@@ -165,16 +177,20 @@ class HostAgent:
     async def _request(self, does: str, ask: Callable[[], Awaitable[T]]) -> T:
         """Repeat a request until the conductor answers it."""
         backoff = Backoff(self._pace.first, self._pace.longest, self._rng)
-        has_logged = has_switched = False
+        has_switched = False
+        began_s = asyncio.get_running_loop().time()
         while True:
             try:
-                return await ask()
+                answer = await ask()
+                self._link.regain(by=self._register.name)
+                return answer
             except ConductorUnreachable as error:
-                # Whole fleets lose their conductor at once: log it once, and only if it stays unreachable.
-                level = logging.WARNING if backoff.is_longest and not has_logged else logging.DEBUG
-                has_logged = has_logged or level == logging.WARNING
-                _log.log(level, "%s: %s failed, retrying: %s", self._register.name, does, error)
+                _log.debug("%s: %s failed, retrying: %s", self._register.name, does, error)
+                if backoff.is_longest:
+                    # One that restarts is back before that.
+                    self._link.lose(str(error), by=self._register.name, since_s=began_s)
             except ConductorRefuses as refusal:
+                self._link.regain(by=self._register.name)
                 is_other = isinstance(refusal, CredentialRefused) and await self._take_other_credential()
                 if not is_other or has_switched:
                     _log.warning("%s: %s refused: %s", self._register.name, does, refusal)

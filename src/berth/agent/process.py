@@ -33,8 +33,9 @@ from berth.agent.credentials import Credential
 from berth.agent.drivers.behaviour import BehaviourError, Behaviours, SimBehaviour, read_behaviour
 from berth.agent.drivers.sim import NAME, SimDriver
 from berth.agent.fleet import HOSTS_MAX, SimHost, register
-from berth.agent.host import HostAgent, Pace
+from berth.agent.host import HostAgent, Pace, make_link
 from berth.agent.machine import Machine
+from berth.agent.metrics import AgentMetrics
 from berth.agent.state import FOLDER, HOST_NAME, AgentState, StateError, state_path
 from berth.cell.protocol import Register
 from berth.client import Client
@@ -82,7 +83,9 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def serve_agents(
-    settings: AgentSettings, on_start: Callable[[asyncio.Event], None] = lambda stop: None
+    settings: AgentSettings,
+    on_start: Callable[[asyncio.Event], None] = lambda stop: None,
+    metrics: AgentMetrics | None = None,
 ) -> int:
     """Run the agents until told to stop; the exit status. ``on_start`` is called in the event loop, with what
     stops them."""
@@ -90,7 +93,7 @@ def serve_agents(
     _raise_file_limit(len(settings.hosts))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
-            runner.run(_run_until_signalled(settings, on_start))
+            runner.run(_run_until_signalled(settings, on_start, metrics or AgentMetrics()))
         except StateError as error:
             _log.error("%s", error)
             return 1
@@ -98,7 +101,9 @@ def serve_agents(
     return 0
 
 
-async def _run_until_signalled(settings: AgentSettings, on_start: Callable[[asyncio.Event], None]) -> None:
+async def _run_until_signalled(
+    settings: AgentSettings, on_start: Callable[[asyncio.Event], None], metrics: AgentMetrics
+) -> None:
     stop = asyncio.Event()
     on_start(stop)
     loop = asyncio.get_running_loop()
@@ -106,12 +111,14 @@ async def _run_until_signalled(settings: AgentSettings, on_start: Callable[[asyn
         loop.add_signal_handler(number, stop.set)
     if settings.machine is not None:
         loop.add_signal_handler(signal.SIGHUP, settings.machine.look_soon)
-    await run_agents(settings, stop)
+    await run_agents(settings, stop, metrics)
 
 
-async def run_agents(settings: AgentSettings, stop: asyncio.Event) -> None:
+async def run_agents(
+    settings: AgentSettings, stop: asyncio.Event, metrics: AgentMetrics | None = None
+) -> None:
     """Run the agents of all hosts until ``stop`` is set. StateError if one's state cannot be read."""
-    fleet = _Fleet(settings)
+    fleet = _Fleet(settings, metrics or AgentMetrics())
     _log.info("agents of %d hosts, driver sim, conductor %s", len(fleet.hosts), settings.conductor)
     work = asyncio.create_task(fleet.run())
     stopping = asyncio.create_task(stop.wait())
@@ -130,14 +137,16 @@ Host = SimHost | Machine
 
 
 class _Fleet:
-    def __init__(self, settings: AgentSettings) -> None:
+    def __init__(self, settings: AgentSettings, metrics: AgentMetrics) -> None:
         self._settings = settings
+        self._metrics = metrics
         self.hosts: tuple[Host, ...] = settings.hosts
         if settings.machine is not None:
             self.hosts = (*self.hosts, settings.machine)
         self._control = Control(settings.data, settings.behaviour)
         self._turns = asyncio.Semaphore(REGISTRATIONS_MAX)
         self._registered: set[str] = set()
+        self._link = make_link(f"the conductor {settings.conductor}", metrics.noticed)
 
     async def run(self) -> None:
         self._control.look()
@@ -210,6 +219,8 @@ class _Fleet:
             rng,
             self._turns,
             settings.pace,
+            self._link,
+            self._metrics,
         )
 
     def _make_credential(self, host: Host) -> Credential:
@@ -218,6 +229,7 @@ class _Fleet:
     async def _note_registered(self, host: Host, agent: HostAgent) -> None:
         await agent.registered.wait()
         self._registered.add(host.name)
+        self._metrics.hosts_registered(len(self._registered))
 
     async def _log_progress(self) -> None:
         """Log now and then how many hosts are registered, until all are."""

@@ -24,6 +24,7 @@ from berth.api.kernel.http import (
 )
 from berth.cell import protocol
 from berth.cell.agents import AgentCaller, NotAllowed, read_caller
+from berth.cell.figures import read_figures
 from berth.cell.hosts import ConductorReplaced, HostNotRegistered, HostRefused, HostRegistry
 from berth.cell.mailbox import Mailbox
 from berth.cell.placement import ClaimRefused, PlacementUnavailable
@@ -57,7 +58,11 @@ class AgentApi:
         heartbeat_timeout_s: float,
         token: str | None,
     ) -> None:
-        self._health = Health(engine, telemetry.exposition)
+        self._health = Health(
+            engine,
+            telemetry.exposition,
+            lambda: telemetry.look(read_figures(engine.view, clock.now_ns())),
+        )
         self._telemetry = telemetry
         self._clock = clock
         self._hosts = hosts

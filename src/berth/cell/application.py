@@ -8,7 +8,8 @@ agent API.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,10 +26,12 @@ from berth.cell.providers import HostTreeWriter
 from berth.client import Client, Token
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Observer, Overloaded
+from berth.engine.figures import keep_figures
 from berth.runtime.clock import Clock, SystemClock
 from berth.runtime.ids import Ids
+from berth.runtime.metrics import MetricsMemory
 from berth.runtime.settings import Settings
-from berth.runtime.telemetry import Telemetry
+from berth.runtime.telemetry import CELL, Telemetry
 
 
 class CellSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,12 +70,20 @@ def edges_of(settings: CellSettings) -> Edges:
 
 
 class Cell:
-    """An ASGI application; the cell runs for as long as its lifespan. ``edges`` is called when it starts."""
+    """An ASGI application; the cell runs for as long as its lifespan. ``edges`` is called when it starts.
+    ``memory``: where a conductor that is replaced has counted, and this one goes on."""
 
-    def __init__(self, settings: CellSettings, edges: Callable[[CellSettings], Edges] = edges_of) -> None:
+    def __init__(
+        self,
+        settings: CellSettings,
+        edges: Callable[[CellSettings], Edges] = edges_of,
+        memory: MetricsMemory | None = None,
+    ) -> None:
         self._settings = settings
+        self._memory = memory
         self._edges = edges
         self._api: AgentApi | None = None
+        self._figures: Callable[[], Coroutine[None, None, None]] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
@@ -82,10 +93,16 @@ class Cell:
         await receive()
         async with self.running() as conducting:
             await send({"type": "lifespan.startup.complete"})
-            stopping = asyncio.create_task(_stop_after(conducting, send), name="stop after the conductor")
+            assert self._figures is not None, "it is running"
+            beside = [
+                asyncio.create_task(_stop_after(conducting, send), name="stop after the conductor"),
+                asyncio.create_task(self._figures(), name="figures"),
+            ]
             while (await receive())["type"] != "lifespan.shutdown":
                 pass
-            stopping.cancel()
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
         await send({"type": "lifespan.shutdown.complete"})
 
     @contextlib.asynccontextmanager
@@ -93,11 +110,11 @@ class Cell:
         """The cell at work. The conductor's task ends by itself when another conductor has replaced it."""
         settings = self._settings
         clock, ids, open_engine, client = self._edges(settings)
-        telemetry = Telemetry(Settings(), clock)
+        telemetry = Telemetry(Settings(), clock, families=CELL, memory=self._memory)
         engine = await open_engine(telemetry)
         mailbox = Mailbox()
         providers = HostTreeWriter(client, settings.name)
-        conductor = Conductor(engine, ClaimWriter(client), mailbox, clock, settings.deadlines)
+        conductor = Conductor(engine, ClaimWriter(client), mailbox, clock, settings.deadlines, telemetry)
         hosts = HostRegistry(
             engine, providers, mailbox, clock, ids, settings.heartbeat_timeout_seconds, lambda: conductor.term
         )
@@ -113,6 +130,7 @@ class Cell:
         )
         await retry_journal(conductor.take_over, Unavailable, Overloaded)
         conducting = asyncio.create_task(conductor.run())
+        self._figures = functools.partial(keep_figures, engine, telemetry)
         tasks = [conducting, asyncio.create_task(hosts.watch())]
         try:
             yield conducting

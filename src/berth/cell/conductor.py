@@ -18,7 +18,7 @@ from berth.cell import assignments, saga_runs
 from berth.cell.assignments import UnitsMissing
 from berth.cell.mailbox import Mailbox
 from berth.cell.placement import ClaimRefused, ClaimWriter, PlacementUnavailable
-from berth.cell.protocol import WITH_UNITS, AgentCommand
+from berth.cell.protocol import WITH_CREDENTIALS, WITH_UNITS, AgentCommand
 from berth.client import PART_OF
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Overloaded
@@ -29,12 +29,12 @@ from berth.model.rejections import RecordMoved, Rejection
 from berth.model.saga_runs import Agent, Assignment, SagaRun
 from berth.runtime.backoff import Backoff, keep_running
 from berth.runtime.clock import Clock
+from berth.sagas.run_log import RunCounter, count_news, log_begun, log_news, log_resumed
 from berth.sagas.runner import (
     AgentTask,
     ClaimTask,
     MoveClaim,
     Skip,
-    describe_next,
     is_aborted,
     is_finished,
     make_conflict,
@@ -85,8 +85,15 @@ class Conductor:
     own ends."""
 
     def __init__(
-        self, engine: Engine, claims: ClaimWriter, mailbox: Mailbox, clock: Clock, deadlines: Deadlines
+        self,
+        engine: Engine,
+        claims: ClaimWriter,
+        mailbox: Mailbox,
+        clock: Clock,
+        deadlines: Deadlines,
+        telemetry: RunCounter | None = None,
     ) -> None:
+        self._telemetry = telemetry
         self._engine = engine
         self._claims = claims
         self._mailbox = mailbox
@@ -145,7 +152,8 @@ class Conductor:
             if is_finished(run):
                 continue
             if run.id not in self._tasks:
-                task = asyncio.create_task(self._carry_out(run.id), name=f"saga run {run.id}")
+                (log_resumed if run.version else log_begun)(_log, run)
+                task = asyncio.create_task(self._carry_out(run), name=f"saga run {run.id}")
                 self._tasks[run.id] = task
                 task.add_done_callback(lambda _, id=run.id: self._forget_task(id))  # type: ignore[misc]
             elif run.abort:
@@ -180,8 +188,10 @@ class Conductor:
 
     # -- one run --------------------------------------------------------------------------------
 
-    async def _carry_out(self, id: str) -> None:
+    async def _carry_out(self, begun: SagaRun) -> None:
         """Execute all steps of a run. An outage is waited out; a bug stops this run, and no other."""
+        id, name = begun.id, saga_of(begun).name
+        about = {"request_id": begun.ids or None, "server": begun.server}
         backoff = Backoff(_PAUSE_FIRST_S, _PAUSE_LONGEST_S)
         while True:
             try:
@@ -195,14 +205,14 @@ class Conductor:
                 self._refused.pop(id, None)
             except (PlacementUnavailable, Unavailable, Overloaded) as error:
                 pause_s = backoff.next_s()
-                _log.warning("saga run %s: step failed, retrying in %g s: %s", id, pause_s, error)
+                text = "server %s: %s waits, retrying in %g s: %s"
+                _log.warning(text, begun.server, name, pause_s, error, extra=about)
                 await asyncio.sleep(pause_s)
             except asyncio.CancelledError:
                 raise
             except Exception:
-                _log.exception(
-                    "saga run %s: step failed unexpectedly, retrying in %g s", id, _PAUSE_LONGEST_S
-                )
+                text = "server %s: %s: step failed unexpectedly, retrying in %g s"
+                _log.exception(text, begun.server, name, _PAUSE_LONGEST_S, extra=about)
                 await asyncio.sleep(_PAUSE_LONGEST_S)
 
     async def step(self, run: SagaRun) -> None:
@@ -212,8 +222,18 @@ class Conductor:
         def change(run: SagaRun) -> SagaRun:
             return self._set_deadline(outcome(run))
 
-        await self._submit(lambda view, now_s: saga_runs.advance_run(view, self.term, run, change, now_s))
-        _log_failure(run, change(run))
+        is_written = await self._submit(
+            lambda view, now_s: saga_runs.advance_run(view, self.term, run, change, now_s)
+        )
+        if is_written:
+            self._note_progress(run, change(run))
+
+    def _note_progress(self, before: SagaRun, after: SagaRun) -> None:
+        # A version adds one entry at most; a full log loses its first for it.
+        seen = len(after.log) if after.log == before.log else len(after.log) - 1
+        log_news(_log, after, seen)
+        if self._telemetry is not None:
+            count_news(self._telemetry, after, seen)
 
     def _set_deadline(self, run: SagaRun) -> SagaRun:
         """The run with the time by which its next step should have ended."""
@@ -280,6 +300,7 @@ class Conductor:
             to_host=run.dest.name if task.verb == "live_migrate" and run.dest is not None else None,
             units={} if assigned is None else assigned.units,
             counts={} if assigned is None else assigned.counts,
+            request_ids=run.ids if agent.protocol >= WITH_CREDENTIALS else "",
         )
         # The deadline counts from now, not from when the step began: without a conductor the agent could do
         # nothing.
@@ -327,24 +348,8 @@ class Conductor:
             found = await self._engine.read(lambda view: assignments.assign(view, run, task.place))
         return found if isinstance(found, UnitsMissing) else None
 
-    async def _submit(self, propose: Callable[[View, int], Command | Rejection | None]) -> None:
-        # A rejection means that another conductor has advanced the run, or has taken over.
-        await self._engine.submit(propose, _ORIGIN, lambda view, changed: None)
-
-
-def _log_failure(before: SagaRun, after: SagaRun) -> None:
-    """Log the failure of a step, and what follows."""
-    entry = after.log[-1] if after.log and after.log != before.log else None
-    if entry is None or entry.error is None:
-        return
-    _log.warning(
-        "server %s: %s: step %s failed on %s, attempt %d, %s (%s): %s",
-        before.server,
-        saga_of(before).name,
-        entry.step,
-        entry.host or "Placement",
-        before.attempt,
-        describe_next(after),
-        before.request_id or before.id,
-        entry.error,
-    )
+    async def _submit(self, propose: Callable[[View, int], Command | Rejection | None]) -> bool:
+        """Whether it was written. A rejection means that another conductor has advanced the run, or has taken
+        over."""
+        outcome = await self._engine.submit(propose, _ORIGIN, lambda view, changed: changed)
+        return outcome is True

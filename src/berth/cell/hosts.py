@@ -381,10 +381,24 @@ class HostRegistry:
                         return marked
                 return Enact(freed) if freed else None
 
+            before = self._find_agent(host)
             await self._enact(propose)
+            self._log_up(before, now_ns)
         if known.was_evacuated and not known.leftovers:
             await self._enact(lambda view: release_evacuated(view, self._ids, host, servers, now_ns))
         return known
+
+    def _log_up(self, before: Agent | None, now_ns: int) -> None:
+        """Log that a host that was down is not any more."""
+        now = None if before is None else self._find_agent(before.id)
+        if before is None or now is None or not before.is_down or now.is_down:
+            return
+        if not before.heard_at_s:
+            _log.info("%s: up for the first time", now.name, extra={"host": now.name})
+            return
+        seconds = now_ns / 1e9 - before.changed_at_s
+        extra = {"host": now.name, "seconds": seconds}
+        _log.info("%s: up again after %.0f s", now.name, seconds, extra=extra)
 
     async def _enact(self, make: Callable[[View], Enact | Rejection | None]) -> Rejection | None:
         """Make a change that may turn out not to be needed; the rejection, if it is rejected."""
@@ -463,4 +477,5 @@ class Heartbeats:
         marked = self._engine.view.records.get(Agent, agent.id)
         if marked is not None and marked.is_down:
             self._mailbox.give_up(agent.id, f"the host {agent.name} is down")
-            _log.warning("%s: down, no heartbeat within %g s", agent.name, self._timeout_s)
+            text = "%s: down, no heartbeat within %g s"
+            _log.warning(text, agent.name, self._timeout_s, extra={"host": agent.name})

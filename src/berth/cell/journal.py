@@ -1,22 +1,21 @@
 """The journal of a cell, which its conductor and the region share."""
 
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Observer
 from berth.engine.journal_thread import JournalCalls, JournalThread
+from berth.engine.opening import wait_for_database
 from berth.journal import Journal, JournalError, open_journal, parse_address
 from berth.model.ids import Index
-from berth.runtime.backoff import Backoff, retry
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
 
-_log = logging.getLogger(__name__)
-
 FOLLOW_S: Final = 0.05
 """How often a cell looks for saga runs, which the region writes into its journal."""
+DATABASE: Final = "the database"
+"""What the log of a cell calls its own."""
 _RETRY_S: Final = 2.0
 _OPEN_S: Final = 30.0
 """How long it may take to open a journal."""
@@ -32,6 +31,15 @@ class NoObserver:
     def queued(self, depth: int) -> None: ...
 
     def rejected(self, kind: str) -> None: ...
+
+    def conflicted(self) -> None: ...
+
+    def noticed(self, is_there: bool) -> None: ...
+
+
+def name_database(cell: str) -> str:
+    """What the log of a region calls the database of a cell."""
+    return f"the database of {cell}"
 
 
 def _open(database: str) -> Journal:
@@ -51,6 +59,7 @@ def make_cell_engine(
     *,
     follow_every_s: float = FOLLOW_S,
     calls: JournalCalls | None = None,
+    name: str = DATABASE,
 ) -> Engine:
     """The engine of a cell's journal, which conductor and region share."""
     return Engine(
@@ -61,14 +70,24 @@ def make_cell_engine(
         shared=True,
         follow_every_s=follow_every_s,
         calls=calls,
+        name=name,
     )
 
 
-async def open_cell(database: str, clock: Clock, ids: Ids, observer: Observer | None = None) -> Engine:
+async def open_cell(
+    database: str,
+    clock: Clock,
+    ids: Ids,
+    observer: Observer | None = None,
+    *,
+    name: str = DATABASE,
+    gives_up: bool = True,
+) -> Engine:
     """The engine of a cell's journal, started, once its database answers. It may be unreachable, or wait
-    for an upgrade: both are retried, and the other cells go on."""
+    for an upgrade: both are retried, and the other cells go on. ``gives_up``: whether that ends where the
+    database lets nobody in by this address."""
     # Not in the event loop: a region serves requests while the database of a cell does not answer.
-    thread = JournalThread(_OPEN_S)
+    thread = JournalThread(_OPEN_S, name)
     opened: list[Journal] = []
 
     def open_once() -> None:
@@ -83,7 +102,7 @@ async def open_cell(database: str, clock: Clock, ids: Ids, observer: Observer | 
 
     async def open_engine() -> Engine:
         await thread.call(open_once)
-        engine = make_cell_engine(opened.pop(), clock, ids, observer)
+        engine = make_cell_engine(opened.pop(), clock, ids, observer, name=name)
         try:
             await engine.start()
         except BaseException:
@@ -92,7 +111,9 @@ async def open_cell(database: str, clock: Clock, ids: Ids, observer: Observer | 
         return engine
 
     try:
-        return await retry_journal(open_engine, JournalError, Unavailable)
+        return await wait_for_database(
+            open_engine, (JournalError, Unavailable), name=name, pause_s=_RETRY_S, gives_up=gives_up
+        )
     finally:
         thread.call_unattended(close_unused)
         thread.stop()
@@ -100,8 +121,4 @@ async def open_cell(database: str, clock: Clock, ids: Ids, observer: Observer | 
 
 async def retry_journal(step: Callable[[], Awaitable[T]], *on: type[Exception]) -> T:
     """Repeat a step until the cell's journal can be used."""
-
-    def notice(error: Exception, pause_s: float) -> None:
-        _log.error("cannot use the cell's journal, retrying in %g s: %s", pause_s, error)
-
-    return await retry(step, on, Backoff(_RETRY_S, _RETRY_S), notice=notice)
+    return await wait_for_database(step, on, name=DATABASE, pause_s=_RETRY_S)

@@ -220,6 +220,8 @@ class AgentCommand(_Message, frozen=True, kw_only=True):
     """The units that the server has on this host: by provider and class."""
     counts: dict[str, dict[str, int]] = {}
     """What it has of the classes without units, in the same way: memory, pages, shared cpus."""
+    request_ids: str = ""
+    """For the log: the id of the request and, behind a space, the one that its caller has given it."""
 
 
 class Leftover(_Message, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from berth.agent.discovery import UNNAMED, Discovery, DiscoveryError, ProviderCo
 from berth.agent.drivers.behaviour import SimBehaviour
 from berth.agent.fleet import FleetError, SimHost, read_fleet, simulated_fleet
 from berth.agent.machine import Machine
+from berth.agent.metrics import AgentMetrics, MetricsApi
 from berth.agent.process import AgentSettings, serve_agents
 from berth.cli.command import (
     CELLS_MAX,
@@ -22,11 +23,12 @@ from berth.cli.command import (
     cell_name,
     describe,
     find_secret,
+    listen_address,
     url,
 )
 from berth.cli.discovery import add_discovery, find_given, read_discovery
 from berth.runtime.secrets import keep_files_private
-from berth.serving import Heartbeat, beat_from_loop
+from berth.serving import Address, CannotListen, Heartbeat, beat_from_loop, free_address, listen
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -61,6 +63,12 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--cells", metavar="A,B,...", type=_read_cell_names, default=(), help="all cells that share the fleet"
+    )
+    command.add_argument(
+        "--metrics-listen",
+        metavar="HOST:PORT",
+        type=listen_address,
+        help="address of /metrics and /healthz, for anybody who reaches it [there is none]",
     )
     add_logging(command, "info")
     add_discovery(command)
@@ -121,6 +129,8 @@ def run(arguments: argparse.Namespace) -> int:
     except (FleetError, DiscoveryError, ProviderConfigError) as error:
         raise CommandError(str(error)) from error
     token = find_secret("BERTH_AGENT_TOKEN", arguments.agent_token_file)
+    address = _find_address(arguments.metrics_listen)
+    metrics = AgentMetrics()
     return serve_agents(
         AgentSettings(
             conductor=arguments.conductor,
@@ -136,14 +146,33 @@ def run(arguments: argparse.Namespace) -> int:
             log_level=arguments.log_level,
             log_format=arguments.log_format,
         ),
-        functools.partial(_show_life, Heartbeat.inherited()),
+        functools.partial(_start_beside, Heartbeat.inherited(), address, metrics),
+        metrics,
     )
 
 
-def _show_life(heartbeat: Heartbeat | None, stop: asyncio.Event) -> None:
-    """Send heartbeats from the event loop, if the process that started this one watches it."""
+def _find_address(told: str | None) -> Address | None:
+    """Where the metrics are shown, if anywhere."""
+    if told is None:
+        return None
+    host, _, port = told.rpartition(":")
+    try:
+        return free_address(host.strip("[]"), int(port))
+    except CannotListen as error:
+        raise CommandError(f"--metrics-listen: cannot listen on {told}: {error}") from error
+
+
+def _start_beside(
+    heartbeat: Heartbeat | None, address: Address | None, metrics: AgentMetrics, stop: asyncio.Event
+) -> None:
+    """Send heartbeats from the event loop, if the process that started this one watches it; and show the
+    metrics, if that is wanted."""
     if heartbeat is not None:
         beat_from_loop(heartbeat, stop.set)
+    if address is not None:
+        showing = asyncio.create_task(listen(MetricsApi(metrics), address), name="metrics")
+        # A process whose metrics cannot be seen is not what was asked for.
+        showing.add_done_callback(lambda task: stop.set() if task.exception() else None)
 
 
 def _refuse_incomplete(arguments: argparse.Namespace) -> None:

@@ -40,6 +40,7 @@ from berth.cli.housekeeper import housekeeper
 from berth.cli.serve import keep_freed_memory, limits_of
 from berth.client import Token, keystone_token
 from berth.journal import AddressError, parse_address
+from berth.runtime.metrics import MetricsMemory
 from berth.runtime.secrets import keep_files_private
 from berth.runtime.settings import Settings, is_loopback
 from berth.runtime.telemetry import configure_logging
@@ -175,7 +176,7 @@ def _serve(cell: CellSettings, settings: Settings, address: Address, limits: Lim
     with housekeeper(settings):
         status = run_workers(
             1,
-            functools.partial(_work, cell, settings, address, limits),
+            functools.partial(_work, cell, settings, MetricsMemory(), address, limits),
             limits,
             hung_after_s=settings.worker_hung_seconds,
             heartbeat=Heartbeat.inherited(),
@@ -186,12 +187,18 @@ def _serve(cell: CellSettings, settings: Settings, address: Address, limits: Lim
 
 
 def _work(
-    cell: CellSettings, settings: Settings, address: Address, limits: Limits, _: int, heartbeat: Heartbeat
+    cell: CellSettings,
+    settings: Settings,
+    memory: MetricsMemory,
+    address: Address,
+    limits: Limits,
+    _: int,
+    heartbeat: Heartbeat,
 ) -> int:
     """The conductor, in its process; its exit status."""
     configure_logging(settings)
     keep_freed_memory()
-    status = serve_until_stopped(Cell(cell), address, limits, heartbeat)
+    status = serve_until_stopped(Cell(cell, memory=memory), address, limits, heartbeat)
     if status == 0 and not heartbeat.is_orphan:
         # A conductor that another one has replaced stops by itself: then the whole command stops, with status
         # 0. The id of a parent that is gone may belong to another process by now.

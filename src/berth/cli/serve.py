@@ -24,6 +24,7 @@ from berth.cli.settings import (
     refuse_without_cells,
     resolve_settings,
 )
+from berth.runtime.metrics import MetricsMemory
 from berth.runtime.secrets import keep_files_private
 from berth.runtime.settings import Settings
 from berth.runtime.telemetry import configure_logging
@@ -43,8 +44,9 @@ from berth.serving import (
 
 _log = logging.getLogger(__name__)
 
-Build = Callable[[Settings, Turns | None, int], Application]
-"""Makes the application of a worker, given its number; workers take turns to write."""
+Build = Callable[[Settings, Turns | None, int, MetricsMemory], Application]
+"""Makes the application of a worker, given its number; workers take turns to write, and share a memory for
+what they count."""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -83,7 +85,9 @@ def serve(settings: Settings, build: Build) -> int:
         turns = Turns() if settings.workers > 1 else None
         status = run_workers(
             settings.workers,
-            functools.partial(_work, settings, build, turns, address, limits),
+            functools.partial(
+                _work, settings, build, turns, MetricsMemory(settings.workers), address, limits
+            ),
             limits,
             hung_after_s=settings.worker_hung_seconds,
             on_death=turns.recover if turns is not None else lambda _: None,
@@ -121,6 +125,7 @@ def _work(
     settings: Settings,
     build: Build,
     turns: Turns | None,
+    memory: MetricsMemory,
     address: Address,
     limits: Limits,
     number: int,
@@ -129,7 +134,7 @@ def _work(
     """The work of one worker, in its process; its exit status."""
     configure_logging(settings)
     keep_freed_memory()
-    return serve_until_stopped(build(settings, turns, number), address, limits, heartbeat)
+    return serve_until_stopped(build(settings, turns, number, memory), address, limits, heartbeat)
 
 
 # -- memory -------------------------------------------------------------------------------------

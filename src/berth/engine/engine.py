@@ -38,6 +38,8 @@ from berth.journal import (
     NotWritten,
     Pruned,
     RowRefused,
+    Snapshot,
+    Snapshots,
 )
 from berth.journal.body import (
     NOTHING,
@@ -55,6 +57,7 @@ from berth.model.ids import Index
 from berth.model.rejections import CommandTooLarge, Rejection, RowTooLarge
 from berth.runtime.backoff import Backoff, retry
 from berth.runtime.clock import Clock
+from berth.runtime.dependency import Dependency
 from berth.runtime.ids import Ids
 from berth.runtime.turns import Turns
 from berth.view import UNLIMITED, OutOfSteps, View
@@ -131,6 +134,12 @@ class Observer(Protocol):
     def queued(self, depth: int) -> None: ...
 
     def rejected(self, kind: str) -> None: ...
+
+    def conflicted(self) -> None:
+        """Another process has appended first."""
+
+    def noticed(self, is_there: bool) -> None:
+        """The database was lost, or is back."""
 
 
 class Planned(NamedTuple):
@@ -218,7 +227,7 @@ class Engine:
     one after the other. ``answer_seconds``: how long the database may take to answer. ``follow_every_s``: how
     often the journal is looked at on behalf of all who wait for news of others, where nobody else has looked.
     ``forks``: what does the work that takes long; without it all of it is done in turn. ``calls``: who waits
-    for the database; a thread, unless said.
+    for the database; a thread, unless said. ``name``: what the log calls the database.
     """
 
     def __init__(
@@ -240,6 +249,7 @@ class Engine:
         follow_every_s: float = 0.5,
         forks: Forks | None = None,
         calls: JournalCalls | None = None,
+        name: str = "the database",
     ) -> None:
         self.view = View()
         self._journal = journal
@@ -267,15 +277,28 @@ class Engine:
         self._doubt: str | None = None
         # What the database said then.
         self._doubt_detail = ""
-        # Whether the database refused the last write; and when to ask it again.
-        self._is_refused = False
+        # Whether the database was lost; whether it refused the last write, and when to ask it again.
+        self._database = Dependency(name, _log, told=observer.noticed)
+        self._writes = Dependency(
+            name,
+            _log,
+            lost_as="refuses writes; writes get 503 until it accepts them, reads are served",
+            back_as="accepts writes again",
+            told=observer.noticed,
+        )
         self._probe_due_ns = 0
         # Whether others are known to have written what the view lacks.
         self._behind = False
         # Whether the journal was looked at since the commands in hand were taken.
         self._is_fresh = False
-        # Why writes are refused because the database's file is missing, as it was logged last.
-        self._missing: str | None = None
+        # Whether its file is missing.
+        self._file = Dependency(
+            name,
+            _log,
+            lost_as="writes are refused with 503",
+            back_as="its file is there again",
+            told=observer.noticed,
+        )
         # What has put an end to this engine, if anything has.
         self._bug: str | None = None
         # Held by whoever moves the view: the writer, or a look at the journal's tail.
@@ -293,7 +316,7 @@ class Engine:
         self._waiting: dict[object, asyncio.Future[None]] = {}
         # The one of them that looks for what others write, when that is due.
         self._follower: object = None
-        self._calls = calls or JournalThread(answer_seconds)
+        self._calls = calls or JournalThread(answer_seconds, name)
         self._writer: asyncio.Task[None] | None = None
 
     # -- life -----------------------------------------------------------------------------------
@@ -356,9 +379,9 @@ class Engine:
             return _STOPPING
         if self._calls.is_silent:
             return _SILENT
-        if self._missing is not None:
+        if self._file.is_lost:
             return _FILE_GONE
-        return _REFUSES if self._is_refused else None
+        return _REFUSES if self._writes.is_lost else None
 
     @property
     def outage(self) -> str | None:
@@ -375,11 +398,11 @@ class Engine:
         with contextlib.suppress(JournalError):
             self._note_missing(await self._calls.call(self._journal.missing))
         now_ns = self._clock.monotonic_ns()
-        if self._is_refused and now_ns >= self._probe_due_ns:
+        if self._writes.is_lost and now_ns >= self._probe_due_ns:
             self._probe_due_ns = now_ns + _PROBE_NS
             with contextlib.suppress(JournalError):
                 await self._calls.call(self._journal.probe)
-                self._note_written()
+                self._writes.regain()
         # Whoever has the turn finds out.
         if self._doubt is not None and not self._turn.locked():
             async with self._turn:
@@ -388,29 +411,22 @@ class Engine:
         return self.ready
 
     def _note_refused(self, refusal: str) -> None:
-        if not self._is_refused:
-            _log.error(
-                "the database refuses writes; writes get 503 until it accepts them, reads are served: %s",
-                refusal,
-            )
+        if not self._writes.is_lost:
             self._probe_due_ns = self._clock.monotonic_ns() + _PROBE_NS
-        self._is_refused = True
-
-    def _note_written(self) -> None:
-        if self._is_refused:
-            _log.info("the database accepts writes again")
-            self._is_refused = False
+        self._writes.lose(refusal)
 
     def _note_doubt(self, failure: JournalFailure) -> None:
-        if self._doubt is None and not isinstance(failure, NoAnswer):
-            _log.error("database unavailable: %s", failure)
+        # That there is no answer is logged where it is waited for.
+        is_silent = isinstance(failure, NoAnswer)
+        self._database.lose(str(failure), level=logging.DEBUG if is_silent else logging.ERROR)
         self._doubt = _outage_of(failure)
         self._doubt_detail = str(failure)
 
     def _note_missing(self, missing: str | None) -> None:
-        if missing is not None and missing != self._missing:
-            _log.error("writes are refused with 503: %s", missing)
-        self._missing = missing
+        if missing is None:
+            self._file.regain()
+        else:
+            self._file.lose(missing)
 
     # -- asking ---------------------------------------------------------------------------------
 
@@ -480,6 +496,15 @@ class Engine:
             raise Unavailable(_DAMAGED, str(damage)) from damage
         except JournalFailure as failure:
             raise Unavailable(_outage_of(failure), str(failure)) from failure
+
+    async def newest_snapshot(self) -> Snapshot | None:
+        """The newest snapshot of the journal, if there is one."""
+        self._refuse_if_stopped()
+        try:
+            found = await self._calls.call(Snapshots(self._journal).all)
+        except JournalFailure as failure:
+            raise Unavailable(_outage_of(failure), str(failure)) from failure
+        return found[0] if found else None
 
     async def wait_beyond(self, index: Index, timeout_s: float) -> Index:
         """The index of a view that is recent and durable, once it is beyond ``index``; after the timeout, or
@@ -765,6 +790,7 @@ class Engine:
             if self._turns is not None:
                 self._turns.leave(batch.index, msgspec.msgpack.encode(row))
         except Conflict:
+            self._observer.conflicted()
             # Of this one it is known that it is not in.
             del tried[batch.id]
             self._take_back(batch)
@@ -792,7 +818,7 @@ class Engine:
             in_flight.set_result(outcomes is not None)
         if outcomes is not None:
             seconds = (self._clock.monotonic_ns() - started_ns) / 1e9
-            self._note_written()
+            self._writes.regain()
             self._note_current()
             self._observer.appended(self.view.index, len(outcomes), seconds)
             self._tell_news()
@@ -962,8 +988,7 @@ class Engine:
             return outcomes
         except Exception as bug:
             raise self._stop_for(bug) from bug
-        if self._doubt is not None:
-            _log.info("database available again")
+        self._database.regain()
         self._doubt = None
         self._behind = False
         self._is_fresh = True

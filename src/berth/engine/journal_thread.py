@@ -20,6 +20,7 @@ from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 from berth.journal import JournalFailure
+from berth.runtime.dependency import Dependency
 
 T = TypeVar("T")
 
@@ -46,10 +47,16 @@ class JournalCalls(Protocol):
 
 class JournalThread:
     """Begins with its first call; ends with ``stop``, or with the process. ``answer_s`` is how long a call
-    may take, unless it says otherwise."""
+    may take, unless it says otherwise. ``name``: what the log calls the database."""
 
-    def __init__(self, answer_s: float) -> None:
+    def __init__(self, answer_s: float, name: str = "the database") -> None:
         self._answer_s = answer_s
+        self._database = Dependency(
+            name,
+            _log,
+            lost_as="does not answer; what needs it is refused until it answers",
+            back_as="answers again",
+        )
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         # Calls that have not returned and that nobody waits for any more.
@@ -88,11 +95,8 @@ class JournalThread:
     def _give_up(self, future: asyncio.Future[Any], limit_s: float) -> None:
         if future.done():
             return
-        if not self._late:
-            _log.error(
-                "the database has not answered for %g s; what needs it is refused until it answers",
-                limit_s,
-            )
+        waited_since_s = asyncio.get_running_loop().time() - limit_s
+        self._database.lose(f"no answer for {limit_s:g} s", since_s=waited_since_s)
         self._late.add(future)
         future.set_exception(NoAnswer(f"the database has not answered for {limit_s:g} s"))
 
@@ -113,4 +117,4 @@ class JournalThread:
         elif future in self._late:
             self._late.remove(future)
             if not self._late:
-                _log.info("the database answers again")
+                self._database.regain()

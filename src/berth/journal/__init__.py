@@ -9,6 +9,7 @@ from berth.journal.backup import (
     write_backup,
 )
 from berth.journal.database import (
+    AccessRefused,
     Address,
     AddressError,
     Conflict,
@@ -28,6 +29,7 @@ from berth.journal.schema import JournalRow
 from berth.journal.snapshots import DamagedSnapshot, Snapshot, Snapshots
 
 __all__ = [
+    "AccessRefused",
     "Address",
     "AddressError",
     "Backup",

@@ -70,6 +70,11 @@ class JournalFailure(JournalError):
     """The database did not do its part. Whether an append got in is unknown until it is read again."""
 
 
+class AccessRefused(JournalFailure):
+    """The database lets nobody in by this address: the user, the password, the rights or the name of the
+    database or of its host is wrong. It does not pass by itself."""
+
+
 class Pruned(JournalError):
     """What was asked for is older than what is kept; ``oldest`` is the first index still there."""
 

@@ -362,7 +362,7 @@ class Journal:
         """What an error of the driver means. A connection that is of no use any more is dropped."""
         meaning = self._dialect.meaning(error) if writes else JournalFailure
         refused = issubclass(meaning, NotWritten) and self._dialect.reconnects_when_refused
-        if meaning is JournalFailure or refused:
+        if issubclass(meaning, JournalFailure) or refused:
             self._drop_connection()
         return meaning(f"the database answered: {error}")
 

@@ -6,6 +6,7 @@ one node sees what another has written through the next. A node that has lost th
 next host is tried.
 """
 
+import socket
 from typing import Any, Final
 
 import pymysql
@@ -15,6 +16,7 @@ from pymysql.cursors import Cursor
 from berth.journal.database import (
     CONNECT_TIMEOUT_S,
     STATEMENT_TIMEOUT_S,
+    AccessRefused,
     Conflict,
     Dialect,
     JournalError,
@@ -39,6 +41,15 @@ _REFUSED: Final = frozenset(
         1290,  # the server runs read-only
         1792,  # a read-only transaction
         1836,  # read-only mode
+    )
+)
+_NO_ACCESS: Final = frozenset(
+    (
+        1044,  # no rights to the database
+        1045,  # wrong user or password
+        1049,  # unknown database
+        1142,  # no rights to a table
+        1698,  # wrong user or password, as a plugin says it
     )
 )
 _TOO_LARGE: Final = 1153
@@ -83,15 +94,19 @@ class _MysqlHosts:
     def connect(self) -> Any:
         """A connection to the first host that answers, from the next one on."""
         last: pymysql.Error | None = None
+        passing: pymysql.Error | None = None
         for _ in self._address.hosts:
             host, port = self._address.hosts[self._next]
             try:
                 return self._connect(host, port)
             except pymysql.Error as error:
                 last = error
+                if _meaning(error) is not AccessRefused:
+                    passing = error
                 self.turn()
         assert last is not None, "an address has at least one host"
-        raise last
+        # Of several hosts one that may come back is worth waiting for.
+        raise passing or last
 
     def _connect(self, host: str, port: int) -> Any:
         connection = pymysql.connect(
@@ -145,4 +160,11 @@ def _meaning(error: BaseException | None) -> type[JournalError]:
         return Conflict
     if number == _TOO_LARGE:
         return RowRefused
-    return NotWritten if number in _REFUSED else JournalFailure
+    if number in _REFUSED:
+        return NotWritten
+    return AccessRefused if number in _NO_ACCESS or _is_unknown_host(error) else JournalFailure
+
+
+def _is_unknown_host(error: BaseException | None) -> bool:
+    cause = getattr(error, "original_exception", None)
+    return isinstance(cause, socket.gaierror) and cause.errno in (socket.EAI_NONAME, socket.EAI_NODATA)

@@ -11,6 +11,7 @@ libpq's: the first host that says it is a primary.
 
 import contextlib
 import os
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ import sqlalchemy as sa
 from berth.journal.database import (
     CONNECT_TIMEOUT_S,
     STATEMENT_TIMEOUT_S,
+    AccessRefused,
     Conflict,
     Dialect,
     JournalError,
@@ -52,6 +54,22 @@ _TOO_LARGE: Final = frozenset(
 )
 
 
+_NO_ACCESS: Final = frozenset(
+    (
+        "28P01",  # invalid_password
+        "28000",  # invalid_authorization_specification
+        "3D000",  # invalid_catalog_name
+        "42501",  # insufficient_privilege
+    )
+)
+_NO_ACCESS_WORDS: Final = re.compile(
+    'authentication failed|(role|database) ".*" does not exist|no pg_hba.conf entry|permission denied'
+    "|is not permitted to log in|Name or service not known|No address associated with hostname"
+)
+"""Of a connection that is refused the driver has no code, only the words. A server that speaks another
+language is waited for."""
+
+
 _Connection = psycopg.Connection[Any]
 
 
@@ -71,6 +89,15 @@ def _interrupt(connection: _Connection) -> None:
         own.shutdown(socket.SHUT_RDWR)
 
 
+class _NoWriter(psycopg.OperationalError):
+    """None of several hosts takes writes, by what each of them said. ``is_hopeless``: nor will any."""
+
+    def __init__(self, errors: dict[str, psycopg.Error]) -> None:
+        said = "; ".join(f"{host}: {error}" for host, error in errors.items())
+        super().__init__(f"no host accepts writes; {said}")
+        self.is_hopeless = all(_meaning(error) is AccessRefused for error in errors.values())
+
+
 class _PostgresqlHosts:
     """The hosts of an address, and the highest timeline that any of them was seen on."""
 
@@ -83,18 +110,18 @@ class _PostgresqlHosts:
         if len(self._address.hosts) == 1:
             return _connect(self._address, self._address.hosts, "primary")
         found: _Connection | None = None
-        reasons = []
+        errors: dict[str, psycopg.Error] = {}
         for host in self._address.hosts:
             try:
                 connection = self._unless_replaced(host, found)
             except psycopg.Error as error:
-                reasons.append(f"{host[0]}:{host[1]}: {error}")
+                errors[f"{host[0]}:{host[1]}"] = error
                 continue
             if found is not None:
                 found.close()
             found = connection
         if found is None:
-            raise psycopg.OperationalError(f"no host accepts writes; {'; '.join(reasons)}")
+            raise _NoWriter(errors)
         return found
 
     def _unless_replaced(self, host: tuple[str, int], other: _Connection | None) -> _Connection:
@@ -169,4 +196,14 @@ def _meaning(error: BaseException | None) -> type[JournalError]:
         return Conflict
     if state in _TOO_LARGE:
         return RowRefused
-    return NotWritten if state in _REFUSED else JournalFailure
+    if state in _REFUSED:
+        return NotWritten
+    return AccessRefused if _is_access_refused(error, state) else JournalFailure
+
+
+def _is_access_refused(error: BaseException | None, state: str | None) -> bool:
+    if state is not None:
+        return state in _NO_ACCESS
+    if isinstance(error, _NoWriter):
+        return error.is_hopeless
+    return isinstance(error, psycopg.OperationalError) and _NO_ACCESS_WORDS.search(str(error)) is not None

@@ -126,6 +126,14 @@ class SagaRun(
     """What others were found to have changed, where that is the reason."""
     version: int = 0
     log: tuple[StepLog, ...] = ()
+    global_id: str | None = None
+    """The id that the caller gave the request, if it did."""
+
+    @property
+    def ids(self) -> str:
+        """The id of the request and, behind a space, the one that its caller has given it, as in an origin.
+        Empty: the cell began the run by itself."""
+        return self.request_id if self.global_id is None else f"{self.request_id} {self.global_id}"
 
 
 class Evacuated(msgspec.Struct, frozen=True, gc=False, rename={"claim": "books"}):

@@ -384,6 +384,11 @@ class UnknownServer(Record, frozen=True, kw_only=True, tag="unknown_server"):
     hosts: tuple[str, ...]
 
 
+SILENT_AFTER_S: Final = 180
+"""After how long a conductor that has said nothing is silent. It says once a minute that it is at work, and
+the region writes that down within another."""
+
+
 class CellStatus(Record, frozen=True, kw_only=True, tag="cell_status"):
     """How a region reaches a cell; ``id`` is the cell's name. ``since_s``: since when its database can, or
     cannot, be reached; ``text`` says why not. ``heard_at_s``: when the region last saw that its conductor had
@@ -394,6 +399,10 @@ class CellStatus(Record, frozen=True, kw_only=True, tag="cell_status"):
     since_s: int = 0
     heard_at_s: int = 0
     sign_s: int = 0
+
+    def is_silent(self, now_s: int) -> bool:
+        """Whether its conductor has not been heard of for too long."""
+        return now_s - self.heard_at_s > SILENT_AFTER_S
 
 
 class Aggregate(Record, frozen=True, kw_only=True, tag="aggregate"):

@@ -25,6 +25,7 @@ from berth.region.cell_watch import CellWatch
 from berth.region.status_sync import WAIT_S, StatusSync, finish_all
 from berth.runtime.backoff import Backoff, keep_running, retry
 from berth.runtime.clock import Clock
+from berth.sagas.run_log import RunCounter, log_begun
 from berth.view import View
 
 _log = logging.getLogger(__name__)
@@ -37,10 +38,18 @@ OpenCell = Callable[[], Awaitable[Engine]]
 
 
 class CellLinks:
-    """``cells``: how the journal of each cell is opened, by the cell's name."""
+    """``cells``: how the journal of each cell is opened, by the cell's name. ``telemetry`` counts the
+    operations that end."""
 
-    def __init__(self, region: Engine, cells: Mapping[str, OpenCell], clock: Clock) -> None:
+    def __init__(
+        self,
+        region: Engine,
+        cells: Mapping[str, OpenCell],
+        clock: Clock,
+        telemetry: RunCounter | None = None,
+    ) -> None:
         self._region = region
+        self._telemetry = telemetry
         self._cells = cells
         self._clock = clock
         self._index = Index(-1)
@@ -56,13 +65,13 @@ class CellLinks:
 
     async def _link(self, name: str, open_cell: OpenCell) -> None:
         def notice(error: Exception, pause_s: float) -> None:
-            _log.error("%s: cannot open its journal, retrying in %g s: %s", name, pause_s, error)
+            _log.error("cell %s: cannot open its journal, retrying in %g s: %s", name, pause_s, error)
             self._watch.note_closed(name, str(error))
 
         cell = await retry(open_cell, (Exception,), Backoff(_PAUSE_S, _PAUSE_LONGEST_S), notice=notice)
         self._watch.note_open(name, cell)
         dispatcher = Dispatcher(self._region, cell, name, self._clock)
-        status_sync = StatusSync(self._region, cell, name)
+        status_sync = StatusSync(self._region, cell, name, self._telemetry)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._repeat(f"{name}: dispatcher", dispatcher.dispatch))
@@ -124,11 +133,13 @@ class Dispatcher:
                 return None
             return Enact((remove_record(view, outbox),))
 
-        refused = await self._cell.submit(accept, _ORIGIN, lambda view, changed: None)
-        if refused is not None:
+        outcome = await self._cell.submit(accept, _ORIGIN, lambda view, changed: changed)
+        if isinstance(outcome, Rejection):
             # It stays in the outbox, and is tried again after the next change of the region.
-            _log.debug("%s: cannot take %s yet: %s", self._name, outbox.id, refused)
+            _log.debug("%s: cannot take %s yet: %s", self._name, outbox.id, outcome)
             return
+        if outcome and outbox.run is not None:
+            log_begun(_log, outbox.run, self._name)
         units = outbox.units
         assigned_id = "" if units is None else assignment_id(units.holder, units.place.id)
         assigned = await self._cell.read_recent(lambda view: view.records.get(Assignment, assigned_id))

@@ -15,6 +15,7 @@ what another has read of the cell is old. docs/decisions/028 has the reasons.
 """
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from typing import Final
 
@@ -25,7 +26,10 @@ from berth.model.commands import Enact
 from berth.model.events import Origin, RecordChanged
 from berth.model.servers import CellStatus
 from berth.runtime.clock import Clock
+from berth.runtime.dependency import Dependency
 from berth.view import View
+
+_log = logging.getLogger(__name__)
 
 _LOOK_S: Final = 5.0
 _REFRESH_S: Final = 50
@@ -45,6 +49,10 @@ class CellWatch:
         # What was seen last of each cell, once it has been written.
         self._reached: dict[str, bool] = {}
         self._refreshed_at_s = 0
+        self._conductors = {
+            name: Dependency(f"cell {name}: the conductor", _log, lost_as="silent", back_as="heard again")
+            for name in self._closed
+        }
 
     def note_closed(self, cell: str, why: str) -> None:
         self._closed[cell] = why
@@ -57,6 +65,7 @@ class CellWatch:
         """Look at all cells after a while, and write what has changed."""
         await asyncio.sleep(_LOOK_S)
         now_s = self._clock.now_ns() // 1_000_000_000
+        self._judge_conductors(now_s)
         outages = self._closed | {name: engine.outage for name, engine in self._open.items()}
         turned = {name for name, why in outages.items() if self._reached.get(name) is not (why is None)}
         # A journal that was never opened may be about to be.
@@ -78,6 +87,20 @@ class CellWatch:
         self._reached |= {name: outages[name] is None for name in turned}
         if is_due:
             self._refreshed_at_s = now_s
+
+    def _judge_conductors(self, now_s: int) -> None:
+        """Log which conductors are silent, and which are heard again. Of a cell that cannot be reached
+        nothing is known."""
+        for name, conductor in self._conductors.items():
+            known = self._region.view.records.get(CellStatus, name)
+            if known is None or not known.is_reachable:
+                continue
+            if known.is_silent(now_s):
+                silent_s = now_s - known.heard_at_s
+                since_s = asyncio.get_running_loop().time() - silent_s
+                conductor.lose(f"last heard of {silent_s} s ago", since_s=since_s)
+            else:
+                conductor.regain()
 
     def _change(self, view: View, name: str, why: str | None, now_s: int) -> RecordChanged | None:
         """The change of the record of a cell; None if it says what is so."""

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from berth.cell import saga_runs
-from berth.engine import Engine, Unavailable
+from berth.engine import Engine, Planned, Unavailable
 from berth.ledger import next_number, remove_record, replace_record
 from berth.model.commands import Enact, LabelAggregate, LedgerCommand, SetAggregates, SetHostStatus
 from berth.model.events import AnyRecord, Origin, RecordChanged
@@ -54,7 +54,9 @@ from berth.region import outdated
 from berth.sagas.conflicts import plus
 from berth.sagas.hosts import cell_aggregate
 from berth.sagas.proposals import remove_server
+from berth.sagas.run_log import RunCounter, count_news, log_news
 from berth.sagas.runner import (
+    LOG_MAX,
     describe_progress,
     describe_refused_claims,
     find_outcome,
@@ -414,6 +416,21 @@ class _CellNews(NamedTuple):
     servers: dict[str, outdated.CellKnows]
 
 
+class _Before(NamedTuple):
+    """What the region knew of a run: how many entries of its log; and how long ago it was asked for."""
+
+    seen: int
+    seconds: float | None
+
+
+def _read_before(view: View, run: SagaRun, now_s: int) -> _Before:
+    action = view.records.get(Action, run.id)
+    if action is None:
+        return _Before(0, None)
+    # Of a log that is full the first entries are gone: what is new in it cannot be told from its length.
+    return _Before(min(len(action.events), LOG_MAX - 1), now_s - action.started_at_s)
+
+
 class StatusSync:
     """Brings up what changes in one cell. The cell's view says which records have changed, and only these are
     looked at: the cost of a change does not depend on the size of the cell. With a new view, all of them are.
@@ -423,7 +440,8 @@ class StatusSync:
     What was read may change again, or be taken back, before it is brought up: then it is changed once more.
     What could not be brought up stays due."""
 
-    def __init__(self, region: Engine, cell: Engine, name: str) -> None:
+    def __init__(self, region: Engine, cell: Engine, name: str, telemetry: RunCounter | None = None) -> None:
+        self._telemetry = telemetry
         self._region = region
         self._cell = cell
         self._name = name
@@ -552,7 +570,19 @@ class StatusSync:
             del self._due[Agent, agent.id]
 
     async def _sync_run(self, run: SagaRun) -> None:
-        await self._submit(lambda view, now_s: apply_progress(view, run, now_s))
+        def propose(view: View, now_s: int) -> Planned | None:
+            command = apply_progress(view, run, now_s)
+            return None if command is None else Planned(command, _read_before(view, run, now_s))
+
+        def answer_unchanged(view: View, changed: bool) -> _Before | None:
+            return None
+
+        # Of all who follow this cell, the one that brings the progress up logs it.
+        before = await self._region.submit(propose, _ORIGIN, answer_unchanged)
+        if isinstance(before, _Before):
+            log_news(_log, run, before.seen, before.seconds)
+            if self._telemetry is not None:
+                count_news(self._telemetry, run, before.seen, before.seconds)
         if not await self._region.read(lambda view: is_applied(view, run)):
             raise Unavailable(f"the progress of saga run {run.id} ({run.saga}) could not be written")
         if is_finished(run):

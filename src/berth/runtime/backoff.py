@@ -74,24 +74,27 @@ async def keep_running(
     first_s: float = 1.0,
     longest_s: float = 10.0,
 ) -> None:
-    """Repeat a step until ``is_stopping``, whatever it raises: outages are expected and told in a line, all
-    else is a bug and told whole. A success after a failure is told too."""
+    """Repeat a step until ``is_stopping``, whatever it raises: outages are expected and told in a line when
+    they begin, all else is a bug and told whole. A success after a failure is told too."""
     backoff = Backoff(first_s, longest_s)
-    is_failing = False
+    failing_since_s: float | None = None
     while not is_stopping():
         try:
             await step()
         except outages as outage:
             pause_s = backoff.next_s()
-            log.warning("%s: retrying in %g s: %s", name, pause_s, outage)
+            level = logging.WARNING if failing_since_s is None else logging.DEBUG
+            log.log(level, "%s: retrying in %g s: %s", name, pause_s, outage)
         except Exception:
             pause_s = backoff.next_s()
             log.exception("%s: unexpected error, retrying in %g s", name, pause_s)
         else:
-            if is_failing:
-                log.info("%s: works again", name)
-            is_failing = False
+            if failing_since_s is not None:
+                seconds = asyncio.get_running_loop().time() - failing_since_s
+                log.info("%s: works again after %.1f s", name, seconds, extra={"seconds": seconds})
+            failing_since_s = None
             backoff.reset()
             continue
-        is_failing = True
+        if failing_since_s is None:
+            failing_since_s = asyncio.get_running_loop().time()
         await asyncio.sleep(pause_s)

@@ -80,6 +80,8 @@ class Context(NamedTuple):
     """The quotas of projects that have none of their own; None: no quota is checked."""
     port_needs: tuple[Need, ...] = ()
     """What the ports of the server need, as they were read for this request: a move asks for that."""
+    global_id: str | None = None
+    """The id that the caller gave the request, if it did."""
 
     @property
     def rules(self) -> ConflictRules:
@@ -232,6 +234,7 @@ def start_run(
         policy=context.policy,
         is_forced=is_forced,
         runs=runs,
+        global_id=context.global_id,
     )
     records: list[AnyRecord] = [
         msgspec.structs.replace(server, task=saga.task, run=run.id, run_count=run.number, updated_at_s=now_s),

@@ -192,7 +192,7 @@ def record_claim_refused(run: SagaRun, now_ns: int, error: str) -> SagaRun:
 
 def describe_refused_claims(run: SagaRun) -> str | None:
     """Why alternates could not be tried, in words: what they have was claimed by others meanwhile."""
-    refused = (entry for entry in run.log if entry.step == _MOVE_CLAIM and entry.error is not None)
+    refused = (entry for entry in run.log if is_alternate(entry) and entry.error is not None)
     return "; ".join(f"{entry.host}: {' '.join((entry.error or '').split())}" for entry in refused) or None
 
 
@@ -221,6 +221,22 @@ def describe_next(run: SagaRun) -> str:
             return f"next: alternate {destination.place.name}"
         case _:
             return f"next: {step.undo_name if run.phase == 'back' else step.name}"
+
+
+def describe_place(run: SagaRun) -> str:
+    """The name of the host that a run is about: the destination, where it has one."""
+    place = run.dest or run.source
+    return "Placement" if place is None else place.name
+
+
+def seconds_of(run: SagaRun) -> float:
+    """How long a run has taken, from its first step to its last."""
+    return (run.since_ns - run.log[0].started_ns) / 1e9 if run.log else 0.0
+
+
+def is_alternate(entry: StepLog) -> bool:
+    """Whether an entry of a run's log is about moving the claim to an alternate."""
+    return entry.step == _MOVE_CLAIM
 
 
 def describe_progress(run: SagaRun, now_s: int, before: ActionProgress) -> ActionProgress:

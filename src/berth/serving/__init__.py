@@ -19,7 +19,7 @@ from berth.serving.connections import TooFewFiles, room_for_connections
 from berth.serving.heartbeat import BEAT_S, LOOK_S, Heartbeat, Watch, beat_from_loop
 from berth.serving.limits import Limits
 from berth.serving.processes import describe_exit, run_workers
-from berth.serving.worker import Address, CannotListen, free_address, serve_until_stopped
+from berth.serving.worker import Address, CannotListen, free_address, listen, serve_until_stopped
 
 __all__ = [
     "BEAT_S",
@@ -34,6 +34,7 @@ __all__ = [
     "beat_from_loop",
     "describe_exit",
     "free_address",
+    "listen",
     "room_for_connections",
     "run_workers",
     "serve_until_stopped",

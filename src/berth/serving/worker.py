@@ -137,6 +137,13 @@ async def _serve(
     await connections.drain(drain_s())
 
 
+async def listen(application: Application, address: Address) -> asyncio.Server:
+    """Serve an application without a lifespan beside the work of this process, until that ends."""
+    loop = asyncio.get_running_loop()
+    connections = Connections(application, loop, Limits(connections=64))
+    return await loop.create_server(connections.make, sock=_listener(address), backlog=_BACKLOG)
+
+
 def _end_within(drain_s: float) -> None:
     """Have the kernel end this process, if it has not ended by then."""
     signal.setitimer(signal.ITIMER_REAL, drain_s + STOP_GRACE_S)

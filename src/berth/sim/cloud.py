@@ -30,7 +30,7 @@ from berth.api.kernel.http import Receive, Scope, Send
 from berth.api.kernel.ports import PortSource
 from berth.cell.application import Cell, CellSettings, Edges
 from berth.cell.conductor import Deadlines
-from berth.cell.journal import NoObserver, make_cell_engine
+from berth.cell.journal import DATABASE, NoObserver, make_cell_engine, name_database
 from berth.cell.placement import VERSION
 from berth.cell.protocol import Register, ReportedProvider
 from berth.client import Client
@@ -296,7 +296,7 @@ class SimCell(CloudPart):
         async def open() -> Engine:
             while self.name in self.cloud.unreachable:
                 await asyncio.sleep(_LOOK_S)
-            engine = self._engine(process, NoObserver())
+            engine = self._engine(process, NoObserver(), name_database(self.name))
             await engine.start()
             return engine
 
@@ -327,7 +327,7 @@ class SimCell(CloudPart):
         client = self.cloud.network.client(process, REGION, dict(_HEADERS))
         return Edges(process.clock, process.ids, open_engine, client)
 
-    def _engine(self, process: Process, observer: Observer) -> Engine:
+    def _engine(self, process: Process, observer: Observer, name: str = DATABASE) -> Engine:
         return make_cell_engine(
             self.database.open(process),
             process.clock,
@@ -335,6 +335,7 @@ class SimCell(CloudPart):
             observer,
             follow_every_s=_FOLLOW_S,
             calls=SimCalls(self.database, process),
+            name=name,
         )
 
 

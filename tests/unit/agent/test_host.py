@@ -276,7 +276,7 @@ async def test_a_conductor_may_come_late_go_and_come_back(
     port = free_port()
     host = AgentHost(tmp_path, f"http://127.0.0.1:{port}")
     host.start()
-    await until(lambda: "host-0001: registration failed, retrying" in caplog.text)
+    await until(lambda: "the conductor: unreachable, retrying: " in caplog.text)
     first = FakeConductor(heartbeat_timeout_s=0.3)
     async with served(first, port):
         assert await first.have(command("build", "build")) is None

@@ -65,7 +65,8 @@ async def test_a_retry_ends_at_its_deadline_and_at_what_it_does_not_expect() -> 
 async def test_a_loop_survives_outages_and_bugs_and_reports_its_recovery(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    steps: list[Exception | None] = [None, Away("connection refused"), KeyError("a bug"), None, None]
+    away = Away("connection refused")
+    steps: list[Exception | None] = [None, away, away, KeyError("a bug"), None, None]
 
     async def step() -> None:
         failure = steps.pop(0)
@@ -83,6 +84,6 @@ async def test_a_loop_survives_outages_and_bugs_and_reports_its_recovery(
         )
     assert [record.getMessage() for record in caplog.records if record.name == "test"] == [
         "status sync of cell1: retrying in 0.001 s: connection refused",
-        "status sync of cell1: unexpected error, retrying in 0.002 s",
-        "status sync of cell1: works again",
+        "status sync of cell1: unexpected error, retrying in 0.004 s",
+        "status sync of cell1: works again after 0.0 s",
     ]

@@ -245,7 +245,11 @@ class Application:
         if isinstance(response, StreamResponse):
             # Counted when it begins: how long a client listens says nothing about this server.
             self._report(request, response, started_ns)
-            await send_stream(receive, send, response)
+            self._telemetry.stream_begun()
+            try:
+                await send_stream(receive, send, response)
+            finally:
+                self._telemetry.stream_ended()
         else:
             await compress(request, response)
             await send_response(send, response)
@@ -258,7 +262,8 @@ class Application:
 
     def _report(self, request: Request, response: Response, started_ns: int) -> None:
         seconds = (self._clock.monotonic_ns() - started_ns) / 1e9
-        self._telemetry.request(request, response, request.route, seconds)
+        level = logging.DEBUG if request.path in HEALTH_PATHS else logging.INFO
+        self._telemetry.request(request, response, request.route, seconds, level)
 
     async def _respond(self, request: Request, receive: Receive) -> Response:
         if request.path in HEALTH_PATHS:
@@ -278,11 +283,7 @@ class Application:
 
     async def _call(self, api: Api, request: Request, receive: Receive) -> Response:
         try:
-            caller = (
-                NOBODY
-                if api.is_open(request)
-                else await self._authenticator.identify(request.headers, request.client)
-            )
+            caller = NOBODY if api.is_open(request) else await self._identify(request)
             if caller is None:
                 return api.refuse(self._unauthorized(), request)
             if request.has_body:
@@ -296,6 +297,15 @@ class Application:
             return api.refuse(outage_problem(outage, request), request)
         _tell_asker(caller, receive)
         return await api.handle(request, caller)
+
+    async def _identify(self, request: Request) -> Caller | None:
+        try:
+            caller = await self._authenticator.identify(request.headers, request.client)
+        except (AuthUnavailable, Unavailable):
+            self._telemetry.token_validated("unavailable")
+            raise
+        self._telemetry.token_validated("invalid" if caller is None else "valid")
+        return caller
 
     def _unauthorized(self) -> Problem:
         challenge = self._authenticator.challenge

@@ -162,6 +162,7 @@ class Call:
             resizes_in_place=settings.resize_in_place,
             repeat=settings.conflict_repeat,
             quotas=self.quotas_judged,
+            global_id=self.request.global_id,
         )
 
     def query_pairs(self) -> list[tuple[str, str]]:

@@ -22,35 +22,46 @@ METRICS_KEPT_S: Final = 1.0
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class Health:
-    """Answers the paths of PATHS. ``exposition`` renders the metrics of this process."""
+class MetricsPage:
+    """The metrics as they were at most ``METRICS_KEPT_S`` ago. Many routes take 50 ms to render: that is
+    done in a thread, once for all who ask meanwhile. ``look`` finds what they show of the view, just
+    before that and in the event loop."""
 
-    def __init__(self, engine: Engine, exposition: Callable[[], bytes]) -> None:
-        self._engine = engine
+    def __init__(self, exposition: Callable[[], bytes], look: Callable[[], None] = lambda: None) -> None:
         self._exposition = exposition
-        self._metrics: asyncio.Future[bytes] | None = None
-        self._metrics_until_s = 0.0
+        self._look = look
+        self._rendered: asyncio.Future[bytes] | None = None
+        self._until_s = 0.0
+
+    async def render(self) -> bytes:
+        now_s = asyncio.get_running_loop().time()
+        if self._rendered is None or now_s >= self._until_s:
+            self._look()
+            self._rendered = asyncio.ensure_future(asyncio.to_thread(self._exposition))
+            self._until_s = now_s + METRICS_KEPT_S
+        return await asyncio.shield(self._rendered)
+
+
+class Health:
+    """Answers the paths of PATHS. ``exposition`` and ``look``: as those of a MetricsPage."""
+
+    def __init__(
+        self, engine: Engine, exposition: Callable[[], bytes], look: Callable[[], None] = lambda: None
+    ) -> None:
+        self._engine = engine
+        self._metrics = MetricsPage(exposition, look)
 
     async def handle(self, request: Request) -> Response:
         if request.method not in ("GET", "HEAD"):
             return Response(405, headers=[("allow", "GET, HEAD")])
         if request.path == "/metrics":
-            return Response(200, await self._rendered_metrics(), METRICS_TYPE)
+            return Response(200, await self._metrics.render(), METRICS_TYPE)
         if request.path == "/readyz":
             return await self._ready()
         broken = self._engine.broken
         if broken is not None:
             return _json(503, {"status": "broken", "reason": broken})
         return _json(200, {"status": "alive"})
-
-    async def _rendered_metrics(self) -> bytes:
-        """The metrics as they were at most ``METRICS_KEPT_S`` ago. Those of many routes take 50 ms to render:
-        that is done in a thread, once for all who ask meanwhile."""
-        now_s = asyncio.get_running_loop().time()
-        if self._metrics is None or now_s >= self._metrics_until_s:
-            self._metrics = asyncio.ensure_future(asyncio.to_thread(self._exposition))
-            self._metrics_until_s = now_s + METRICS_KEPT_S
-        return await asyncio.shield(self._metrics)
 
     async def _ready(self) -> Response:
         try:

@@ -20,10 +20,6 @@ from berth.model.servers import CellStatus, Host
 from berth.runtime.settings import cells_of
 from berth.view import View
 
-SILENT_AFTER_S: Final = 180
-"""After how long a conductor that has said nothing is shown as silent. It says once a minute that it is at
-work, and the region writes that down within another."""
-
 CellState = Literal["well", "unreachable", "silent", "unknown", "unconfigured"]
 
 _TEXTS: Final[dict[CellState, str | None]] = {
@@ -110,7 +106,7 @@ def _find_state(known: CellStatus | None, now_s: int) -> CellState:
         return "unknown"
     if not known.is_reachable:
         return "unreachable"
-    return "silent" if now_s - known.heard_at_s > SILENT_AFTER_S else "well"
+    return "silent" if known.is_silent(now_s) else "well"
 
 
 async def list_cells(call: NativeCall) -> Response:

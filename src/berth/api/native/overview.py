@@ -49,7 +49,7 @@ from berth.scheduler.capacity import count_fits
 from berth.scheduler.flavors import read_flavor
 from berth.scheduler.plugins import SchedulerOptions
 from berth.view import View
-from berth.view.capacity_sums import sum_by_group
+from berth.view.capacity_sums import CapacitySum, sum_by_group
 
 _log = logging.getLogger(__name__)
 
@@ -148,21 +148,25 @@ class OneOverview(msgspec.Struct):
 def _sum_capacity(view: View) -> CapacityUse:
     everything = np.zeros(view.row_end, np.int64)
     [total] = sum_by_group(view, everything, 1)
-    return CapacityUse(show_use(total), _sum_by_kind(view, CELL), _sum_by_kind(view, ZONE))
+    by_cell, by_zone = (
+        {name: show_use(sums) for name, sums in sum_by_kind(view, kind).items()} for kind in (CELL, ZONE)
+    )
+    return CapacityUse(show_use(total), by_cell, by_zone)
 
 
-def _sum_by_kind(view: View, kind: str) -> dict[str, Use]:
-    """By the aggregates of a kind that hosts are in; a host in several of them counts in one."""
-    names: list[str] = []
-    groups: NDArray[np.int64] = np.full(view.row_end, -1, np.int64)
-    for number, id in enumerate(view.groups.of_kind(kind)):
+def sum_by_kind(view: View, kind: str, rest: str | None = None) -> dict[str, dict[str, CapacitySum]]:
+    """By the names of the aggregates of a kind that hosts are in; a host in several of them counts in one.
+    ``rest``: the name for hosts and pools that are in none, if they are to count."""
+    names: list[str] = [] if rest is None else [rest]
+    groups: NDArray[np.int64] = np.full(view.row_end, len(names) - 1, np.int64)
+    for number, id in enumerate(view.groups.of_kind(kind), len(names)):
         names.append(view.groups.labels[id].name or id)
         groups[view.rows_in_aggregate(id).rows()] = number
     sums = sum_by_group(view, groups[view.root_rows], len(names))
-    return {name: show_use(use) for name, use in sorted(zip(names, sums, strict=True))}
+    return dict(sorted(zip(names, sums, strict=True), key=lambda pair: pair[0]))
 
 
-def _count_hosts(view: View) -> HostNumbers:
+def count_hosts(view: View) -> HostNumbers:
     hosts = view.roots()
     hosts[[row for row in view.rows_with_trait(SHARES_VIA_AGGREGATE) if view.is_pool(view.record(row))]] = (
         False
@@ -182,7 +186,7 @@ def _hosts_without_provider(view: View) -> list[Host]:
     return [host for host in view.records.all(Host) if ProviderId(host.id) not in view.providers]
 
 
-def _count_servers(view: View) -> dict[str, int]:
+def count_servers(view: View) -> dict[str, int]:
     states = sorted(view.records.keys(Server, "state"))
     return {state: view.records.count_found(Server, "state", state) for state in states}
 
@@ -543,13 +547,13 @@ async def show_overview(call: NativeCall) -> Response:
 def _describe(view: View, call: NativeCall, changes: list[LastChange]) -> OverviewDetail:
     fits, doctor = call.overview.fits, call.overview.doctor
     view.steps.take(view.row_end // 50 + view.records.count(Host) // 2)
-    servers = _count_servers(view)
+    servers = count_servers(view)
     wrong = WrongThings(view, call, doctor.findings)
     return OverviewDetail(
         view.index,
         show_time(call.now_s),
         _sum_capacity(view),
-        _count_hosts(view),
+        count_hosts(view),
         servers,
         sum(servers.values()),
         fits.flavors,

@@ -4,6 +4,7 @@ Where nothing fits, the servers are created all the same, in ERROR, and say why:
 expect it. A request that is wrong in itself is refused and leaves nothing.
 """
 
+import logging
 from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
@@ -58,6 +59,8 @@ from berth.scheduler.flavors import wrong_flavor
 from berth.scheduler.hosts import find_host
 from berth.scheduler.spec_table import keep_properties, wrong_image_property
 from berth.view import View
+
+_log = logging.getLogger(__name__)
 
 COUNT_MAX: Final = 1000
 _HINTS_MAX: Final = 100
@@ -183,6 +186,9 @@ async def create_server(call: Call) -> Response:
             return create.record_unplaced(view, now_s, context, made[:at_least], why)
 
         await call.submit(record, lambda _: None)
+        for id in ids[:at_least]:
+            about = {"request_id": call.request.ids, "server": id}
+            _log.warning("server %s: create failed, no host was found: %s", id, why, extra=about)
     return _respond(call, asked, ids[0])
 
 

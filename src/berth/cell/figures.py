@@ -1,0 +1,41 @@
+"""The figures of a cell that follow from its view, for ``/metrics``: hosts, and saga runs under way."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from berth.model.saga_runs import Agent, SagaRun
+from berth.runtime.metrics import Family
+from berth.runtime.telemetry import Figures
+from berth.sagas.runner import is_finished, saga_of
+from berth.view import View
+
+HOSTS: Final = Family("berth_hosts", "Hosts: up, or down.", "gauge", ("state",))
+COMPLAINING: Final = Family(
+    "berth_hosts_complaining", "Hosts of which not all that their agent reports could be written.", "gauge"
+)
+UNDER_WAY: Final = Family(
+    "berth_operations_under_way", "Operations that have begun and not ended.", "gauge", ("operation",)
+)
+OVERDUE: Final = Family(
+    "berth_operations_overdue", "Operations whose step at hand should have ended.", "gauge", ("operation",)
+)
+FAMILIES: Final = (HOSTS, COMPLAINING, UNDER_WAY, OVERDUE)
+
+
+def read_figures(view: View, now_ns: int) -> Figures:
+    agents = list(view.records.all(Agent))
+    down = sum(agent.is_down for agent in agents)
+    running = [run for run in view.records.all(SagaRun) if not is_finished(run)]
+    under_way = _count_by_name(running)
+    overdue = _count_by_name(run for run in running if 0 < run.deadline_ns < now_ns)
+    return {
+        HOSTS: {("up",): len(agents) - down, ("down",): down},
+        COMPLAINING: {(): sum(bool(agent.complaints) for agent in agents)},
+        UNDER_WAY: under_way,
+        OVERDUE: {**dict.fromkeys(under_way, 0.0), **overdue},
+    }
+
+
+def _count_by_name(runs: Iterable[SagaRun]) -> dict[tuple[str, ...], float]:
+    return {(name,): count for name, count in Counter(saga_of(run).name for run in runs).items()}
