@@ -74,6 +74,7 @@ docs: setup ## Write the pages that follow from the code
 	$(BIN)/python -c 'from berth.sagas.table import render_page; print(render_page(), end="")' > docs/guides/operations.md
 	$(BIN)/python tools/extra_specs_page.py > docs/guides/extra-specs.md
 	$(BIN)/python -m tools.console_types > src/berth/console/api.d.ts
+	$(BIN)/python -m tools.metrics_table
 
 hashes: setup ## Ask the index for the hashes of what the requirements files pin, and write them there
 	$(BIN)/python tools/hashes.py

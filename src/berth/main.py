@@ -51,6 +51,7 @@ from berth.runtime.metrics import MetricsMemory
 from berth.runtime.settings import Settings, cells_of
 from berth.runtime.telemetry import Telemetry
 from berth.runtime.turns import Turns
+from berth.sagas.saga import all_sagas
 from berth.scheduler.plugins import SchedulerOptions, scheduler_options
 
 FOLLOW_S: Final = 0.5
@@ -162,6 +163,8 @@ async def compose(
     before the journal is opened. ``authenticator``, ``policy`` and ``ports`` replace those that the settings
     name."""
     telemetry = telemetry or Telemetry(settings, clock)
+    if settings.cells:
+        telemetry.expect_operations(saga.name for saga in all_sagas())
     policy = policy or Policy(settings.policy_file, settings.policy_defaults, clock)
     scheduler = _scheduler(settings)
     authenticator = authenticator or _authenticator(settings, clock)

@@ -32,6 +32,7 @@ from berth.runtime.ids import Ids
 from berth.runtime.metrics import MetricsMemory
 from berth.runtime.settings import Settings
 from berth.runtime.telemetry import CELL, Telemetry
+from berth.sagas.saga import all_sagas
 
 
 class CellSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,6 +112,7 @@ class Cell:
         settings = self._settings
         clock, ids, open_engine, client = self._edges(settings)
         telemetry = Telemetry(Settings(), clock, families=CELL, memory=self._memory)
+        telemetry.expect_operations(saga.name for saga in all_sagas())
         engine = await open_engine(telemetry)
         mailbox = Mailbox()
         providers = HostTreeWriter(client, settings.name)

@@ -10,7 +10,9 @@ from berth.runtime.telemetry import Figures
 from berth.sagas.runner import is_finished, saga_of
 from berth.view import View
 
-HOSTS: Final = Family("berth_hosts", "Hosts: up, or down.", "gauge", ("state",))
+HOSTS: Final = Family(
+    "berth_hosts", "Hosts by state: up, down; in a region also disabled.", "gauge", ("state",)
+)
 COMPLAINING: Final = Family(
     "berth_hosts_complaining", "Hosts of which not all that their agent reports could be written.", "gauge"
 )

@@ -89,11 +89,11 @@ class CellWatch:
             self._refreshed_at_s = now_s
 
     def _judge_conductors(self, now_s: int) -> None:
-        """Log which conductors are silent, and which are heard again. Of a cell that cannot be reached
-        nothing is known."""
+        """Log which conductors are silent, and which are heard again. Of a cell that cannot be reached, or
+        whose conductor was never heard of, nothing is known."""
         for name, conductor in self._conductors.items():
             known = self._region.view.records.get(CellStatus, name)
-            if known is None or not known.is_reachable:
+            if known is None or not known.is_reachable or not known.heard_at_s:
                 continue
             if known.is_silent(now_s):
                 silent_s = now_s - known.heard_at_s

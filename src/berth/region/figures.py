@@ -10,6 +10,7 @@ from typing import Final
 
 from berth.api.native.operations import is_overdue
 from berth.api.native.overview import count_hosts, count_servers, sum_by_kind
+from berth.cell.figures import COMPLAINING, HOSTS, OVERDUE, UNDER_WAY
 from berth.model.placement import CELL
 from berth.model.saga_runs import Outbox
 from berth.model.servers import Action, CellStatus
@@ -29,17 +30,7 @@ CAPACITY: Final = Family(
 )
 USED: Final = Family("berth_used", "How much of a resource class is claimed.", "gauge", _CLASS)
 FREE: Final = Family("berth_free", "How much of a resource class is not claimed.", "gauge", _CLASS)
-HOSTS: Final = Family("berth_hosts", "Hosts: up, down, or disabled.", "gauge", ("state",))
-COMPLAINING: Final = Family(
-    "berth_hosts_complaining", "Hosts of which not all that their agent reports could be written.", "gauge"
-)
 SERVERS: Final = Family("berth_servers", "Servers by state.", "gauge", ("state",))
-UNDER_WAY: Final = Family(
-    "berth_operations_under_way", "Operations that have begun and not ended.", "gauge", ("operation",)
-)
-OVERDUE: Final = Family(
-    "berth_operations_overdue", "Operations whose step at hand should have ended.", "gauge", ("operation",)
-)
 WAITING: Final = Family(
     "berth_operations_waiting", "Operations that their cell does not have yet.", "gauge", ("cell",)
 )

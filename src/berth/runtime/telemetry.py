@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, Protocol, TextIO, get_args
 
@@ -285,6 +285,13 @@ class Telemetry:
             self._outages.add()
 
     # -- operations -----------------------------------------------------------------------------
+
+    def expect_operations(self, names: Iterable[str]) -> None:
+        """Show operations that have not ended yet with zero: Prometheus sees no increase from nothing to
+        one."""
+        for name in names:
+            for outcome in ("done", "failed"):
+                self._metrics.distribution(OPERATION_SECONDS, name, outcome)
 
     def step_failed(self, operation: str, step: str) -> None:
         self._metrics.value(STEP_FAILURES, operation, step).add()
