@@ -271,6 +271,46 @@ async def test_servers_follow_when_two_cells_become_one() -> None:
         await check_at_rest(operator.cloud)
 
 
+async def test_servers_follow_when_one_cell_becomes_two() -> None:
+    """The first cell keeps its name and has half of what it had: what has gone with the other half is in use
+    there."""
+    async with running() as operator:
+        pinned = await with_pinned_servers(operator)
+        await operator.restart(pinned_cell(0, range(8)), inventories=DISK, units={})
+        await until_gone(operator, "PCPU")
+        before = {server.id: cpus_of(operator, server.id)[CELLS[0]] for server in pinned}
+        await operator.restart(pinned_cell(0, range(4)), pinned_cell(1, range(4, 8)), inventories=DISK)
+        await operator.until_written(CELLS[1])
+        await operator.is_up_for_a_while()
+        assert await operator.complaints() == []
+        for server in pinned:
+            cell = CELLS[int(before[server.id][0]) // 4]
+            assert cpus_of(operator, server.id) == {cell: before[server.id]}
+            assert (await held(operator, server))[cell]["PCPU"] == 2
+        await create_here(operator, flavor=PINNED)
+        await operator.cloud.all_at_rest()
+        assert await operator.cloud.read(lambda view: examine(view, 10**10)) == ()
+        await check_at_rest(operator.cloud)
+
+
+async def test_a_cell_that_becomes_two_while_a_server_is_busy_waits_for_it() -> None:
+    async with running() as operator:
+        cloud = operator.cloud
+        servers = await with_pinned_servers(operator)
+        await operator.restart(pinned_cell(0, range(8)), inventories=DISK, units={})
+        await until_gone(operator, "PCPU")
+        cloud.behaviours.replace(SimBehaviour(rules=(Rule(outcome="late", verb="stop", seconds=40),)))
+        assert await cloud.begin(beginning(cloud, "stop", servers[2])) is None
+        await operator.restart(pinned_cell(0, range(4)), pinned_cell(1, range(4, 8)), inventories=DISK)
+        await operator.until_complaints(f"server {servers[2].id} while it is powering-off")
+        assert (await operator.inventories(CELLS[0]))["PCPU"]["total"] == 8
+        await cloud.at_rest(servers[2].id)
+        await operator.until_complaints()
+        assert (await held(operator, servers[2]))[CELLS[1]]["PCPU"] == 2
+        await done(cloud, "start", servers[2])
+        await check_at_rest(cloud)
+
+
 async def test_a_host_is_told_what_to_do_though_its_report_cannot_be_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -350,17 +350,17 @@ def find_vanished(view: View, report: Register) -> list[str]:
     """Units that servers have and their host does not report any more, in words. Where all of a class is
     gone, the provider itself is complained of."""
     reported = {
-        (provider.id, kind): (provider.name, set(names))
-        for provider in report.providers
-        for kind, names in provider.units.items()
+        (provider.id, kind): provider.name for provider in report.providers for kind in provider.units
     }
+    # What is on another provider now follows with the host's new shape.
+    there = {unit for one in report.providers for names in one.units.values() for unit in names}
     found = []
     for one in view.records.find(Assignment, "host", report.host):
         for id, kinds in one.units.items():
             for kind, names in kinds.items():
-                provider, there = reported.get((id, kind), ("", set(names)))
-                if gone := sorted(set(names) - there):
-                    what = f"{provider}: {kind} {_list_some(gone)}"
+                gone = sorted(set(names) - there) if (id, kind) in reported else []
+                if gone:
+                    what = f"{reported[id, kind]}: {kind} {_list_some(gone)}"
                     found.append(f"{what} is gone from the host and in use by {one.server}.")
     return sorted(found)
 

@@ -322,8 +322,11 @@ class _Writing:
         """Move what is in use and has gone to other providers of the host. False: it cannot be done now, and
         nothing else may be written either."""
         now = read_owned(self._host)
-        gone = shape.find_gone((one for id, one in self._before.items() if id in self._rows), now)
-        if not gone:
+        before = [one for id, one in self._before.items() if id in self._rows]
+        gone = shape.find_gone(before, now)
+        for id, kinds in shape.find_shrunk(before, now).items():
+            gone.setdefault(id, set()).update(kinds & await self._find_new_kinds(now, kinds))
+        if not any(gone.values()):
             return True
         for _ in range(_ATTEMPTS):
             homes = await self._find_homes(now, gone)
@@ -333,6 +336,8 @@ class _Writing:
             if not holders:
                 return True
             claims = self._place_again(move, holders, now)
+            if claims == {}:
+                return True
             if claims is None or not await self._place_homes(move):
                 return False
             answer = await self._placement.ask(
@@ -346,6 +351,15 @@ class _Writing:
                 self.complain(f"the host's new shape cannot be written: {answer.detail}")
                 return False
         raise _give_up("/reshaper")
+
+    async def _find_new_kinds(self, now: tuple[OwnedProvider, ...], kinds: set[str]) -> set[str]:
+        """Those of some classes that a cell, or the host itself, has now and Placement does not know of."""
+        found: set[str] = set()
+        for provider in shape.list_machine(now):
+            if reported := kinds & provider.inventories.keys():
+                there, _ = await self._read_inventories(provider.id)
+                found |= reported - there.keys()
+        return found
 
     async def _find_homes(
         self, now: tuple[OwnedProvider, ...], gone: dict[str, set[str]]
@@ -364,6 +378,9 @@ class _Writing:
             there, _ = await self._read_inventories(provider.id) if reported else ({}, 0)
             for kind in reported:
                 home = self._find_home(provider, kind, there.get(kind), ratios)
+                if kind in gone.get(provider.id, ()):
+                    # All who hold of it are placed again.
+                    home = home._replace(room=home.inventory.capacity)
                 if home.room > 0:
                     homes.setdefault(kind, {})[provider.id] = home
         return homes
@@ -397,7 +414,7 @@ class _Writing:
     def _place_again(
         self, move: shape.Move, holders: list[shape.Holder], now: tuple[OwnedProvider, ...]
     ) -> dict[str, Any] | None:
-        """The claims of all holders in the new shape; None if one of them has no room there."""
+        """The claims of holders that are elsewhere in the new shape; None if one has no room there."""
         homes = shape.Relocation(move, now)
         claims = {}
         for holder in holders:
@@ -409,7 +426,8 @@ class _Writing:
                     f"{self._name_server(placed.consumer)}: nothing was changed. Move it to another host."
                 )
                 return None
-            claims[holder.consumer] = holder.with_amounts(placed)
+            if placed != holder.amounts:
+                claims[holder.consumer] = holder.with_amounts(placed)
         return claims
 
     async def _place_homes(self, move: shape.Move) -> bool:

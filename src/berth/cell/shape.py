@@ -1,10 +1,11 @@
-"""Changes of a host's shape: resource classes that were on one provider of its tree are on others now: NUMA
-was enabled, or a card was put elsewhere. What servers hold of them has to follow, in one reshape; where it
-goes is found here, without asking anybody.
+"""Changes of a host's shape: resource classes that were on one provider of its tree are on others now, all of
+them or a part: NUMA was enabled, one cell is two now, or a card was put elsewhere. What servers hold of them
+has to follow, in one reshape; where it goes is found here, without asking anybody.
 
 **Where it goes.** Units of a class go where the host reports them now. Of classes without units a consumer
-gets all it had on one provider: the one that has most of its units, else the first with room for all of it.
-Where none has, each class is split over several. What has room nowhere strands its consumer.
+gets all it had on one provider: the one that has most of its units, else where it was, else the first with
+room for all of it. Where none has, each class is split over several. What has room nowhere strands its
+consumer.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -43,8 +44,8 @@ class NewHome(NamedTuple):
 
 
 class Move(NamedTuple):
-    """``gone``: the classes of each provider that are elsewhere now. ``homes``: where each is, by class and
-    provider."""
+    """``gone``: the classes of each provider that are elsewhere now, all of it or a part. ``homes``: where
+    each is, by class and provider; of what has gone in part, the provider itself is among them."""
 
     gone: dict[str, set[str]]
     homes: dict[str, dict[str, NewHome]]
@@ -69,6 +70,26 @@ def find_gone(before: Iterable[OwnedProvider], now: Sequence[OwnedProvider]) -> 
         if provider.id == root or NUMA_ROOT in provider.traits or is_elsewhere:
             gone[provider.id] = (provider.inventories.keys() - reported) & kinds
     return {id: kinds for id, kinds in gone.items() if kinds}
+
+
+def find_shrunk(before: Iterable[OwnedProvider], now: Sequence[OwnedProvider]) -> dict[str, set[str]]:
+    """The classes of which the host itself or a NUMA cell has less than before."""
+    present = {provider.id: provider for provider in list_machine(now)}
+    shrunk = {
+        provider.id: {
+            kind
+            for kind, inventory in present[provider.id].inventories.items()
+            if kind in provider.inventories and inventory.total < provider.inventories[kind].total
+        }
+        for provider in before
+        if provider.id in present
+    }
+    return {id: kinds for id, kinds in shrunk.items() if kinds}
+
+
+def list_machine(now: Sequence[OwnedProvider]) -> list[OwnedProvider]:
+    """The host itself and its NUMA cells."""
+    return [provider for provider in now if provider.id == now[0].id or NUMA_ROOT in provider.traits]
 
 
 class Stranded(NamedTuple):
@@ -98,6 +119,7 @@ class Relocation:
         """What a consumer holds in the new shape."""
         amounts = holder.amounts
         loose: dict[str, int] = {}
+        origins: list[str] = []
         found: Amounts = {}
         for id, kinds in self._move.gone.items():
             here = amounts.get(id, {})
@@ -111,7 +133,8 @@ class Relocation:
                     return Stranded(holder.consumer, kind, amount)
                 if amount:
                     loose[kind] = loose.get(kind, 0) + amount
-        stranded = self._place_loose(holder.consumer, loose, found)
+                    origins.append(id)
+        stranded = self._place_loose(holder.consumer, loose, origins, found)
         if stranded is not None:
             return stranded
         for id, here in found.items():
@@ -120,17 +143,19 @@ class Relocation:
                 mine[kind] = mine.get(kind, 0) + amount
         return {id: here for id, here in amounts.items() if here}
 
-    def _place_loose(self, consumer: str, loose: dict[str, int], found: Amounts) -> Stranded | None:
+    def _place_loose(
+        self, consumer: str, loose: dict[str, int], origins: list[str], found: Amounts
+    ) -> Stranded | None:
         if not loose:
             return None
         by_units = sorted(found, key=lambda id: -sum(found[id].values()))
-        for home in (*by_units, *self._free[next(iter(loose))]):
+        for home in (*by_units, *origins, *self._free[next(iter(loose))]):
             if all(self._fits(home, kind) >= amount for kind, amount in loose.items()):
                 for kind, amount in loose.items():
                     self._take(found, home, kind, amount)
                 return None
         for kind, amount in loose.items():
-            for home in self._free[kind]:
+            for home in (*origins, *self._free[kind]):
                 part = min(amount, self._fits(home, kind))
                 if part and self._take(found, home, kind, part):
                     amount -= part
