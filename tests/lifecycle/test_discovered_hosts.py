@@ -26,6 +26,7 @@ from berth.model.saga_runs import HostTree
 from berth.model.servers import Flavor, Host, Server
 from berth.sagas import create, resize
 from berth.sagas.conflicts import as_dict, held_now
+from berth.sagas.requests import copy_flavor
 from berth.sim.cloud import Begin, HostPart, SimCloud
 from berth.sim.rest import find_wrong_disks, find_wrong_units
 from berth.sim.world import Process
@@ -276,7 +277,8 @@ async def test_a_resize_between_flavors_about_hardware(tmp_path: Path, may_stay:
         context = cloud.context()._replace(resizes_in_place=may_stay)
 
         def begin(server: Server, flavor: str) -> Begin:
-            return lambda view, now_s: resize.propose(view, now_s, context, server.id, make_hard(flavor))
+            kept = copy_flavor(make_hard(flavor), cloud.scheduler.devices)
+            return lambda view, now_s: resize.propose(view, now_s, context, server.id, kept)
 
         async def check(server: Server, flavor: str) -> None:
             await settled(cloud)
