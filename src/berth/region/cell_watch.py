@@ -15,12 +15,13 @@ what another has read of the cell is old. docs/decisions/028 has the reasons.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Iterable
 from typing import Final
 
 from berth.cell import saga_runs
-from berth.engine import Engine
+from berth.engine import Engine, Unavailable
 from berth.ledger import replace_record
 from berth.model.commands import Enact
 from berth.model.events import Origin, RecordChanged
@@ -38,6 +39,15 @@ minute."""
 _TEXT_MAX: Final = 500
 _OPENING: Final = "The region has not opened the journal of the cell yet."
 _ORIGIN: Final = Origin("", "cell-watch", None, "cell-watch")
+
+
+async def _look_again(cell: Engine) -> None:
+    """Find out whether a database is back that could not be used. Nobody else does if nothing is written to
+    it."""
+    if cell.ready is not None:
+        with contextlib.suppress(Unavailable, TimeoutError):
+            async with asyncio.timeout(_LOOK_S):
+                await cell.check_ready()
 
 
 class CellWatch:
@@ -64,6 +74,7 @@ class CellWatch:
     async def report(self) -> None:
         """Look at all cells after a while, and write what has changed."""
         await asyncio.sleep(_LOOK_S)
+        await asyncio.gather(*map(_look_again, self._open.values()))
         now_s = self._clock.now_ns() // 1_000_000_000
         self._judge_conductors(now_s)
         outages = self._closed | {name: engine.outage for name, engine in self._open.items()}
