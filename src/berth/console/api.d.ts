@@ -707,6 +707,7 @@ declare namespace Api {
 
   interface Hosts {
     hosts: Array<HostDetail>;
+    index: number;
     next?: string | null;
   }
 
@@ -988,6 +989,7 @@ declare namespace Api {
 
   interface OneHostTree {
     host: HostTreeDetail;
+    index: number;
   }
 
   interface OneNeed {
@@ -1172,6 +1174,7 @@ declare namespace Api {
     code: string;
     detail: string;
     explanation?: ExplanationDetail | null;
+    fitting_ratio?: number | null;
     oldest_index?: number | null;
     request_id: string;
     start_at?: string | null;

@@ -157,6 +157,7 @@ async def test_a_ratio_that_is_too_small_is_refused_with_the_one_that_fits(tmp_p
         assert (answer.status, answer.error["code"]) == (409, "berth.no_fit")
         assert "no place for its 10 new nodes together" in answer.error["detail"]
         assert "ratio of 1 per host. A ratio of 2 would fit." in answer.error["detail"]
+        assert answer.error["fitting_ratio"] == 2
         assert (await region.get(CLUSTERS)).json == {"clusters": [], "next": None}
         assert (await region.get("/berth/v1/groups")).json["groups"] == []
         assert (await region.get("/berth/v1/consumers")).json["consumers"] == []

@@ -52,13 +52,15 @@ class Attempt(Enum):
 
 class Wording(NamedTuple):
     """How one dialect answers. ``text`` may name the rejection's sentence {says}, its fields {r.…} and what
-    the caller knows beside it. A text that ``is_whole`` says everything there is to say."""
+    the caller knows beside it. A text that ``is_whole`` says everything there is to say. ``data``: fields of
+    the rejection that programs are told as well, where a dialect has a place for them."""
 
     status: int
     text: str = "{says}"
     code: str | None = None
     bare: bool = False
     is_whole: bool = False
+    data: tuple[str, ...] = ()
 
 
 class Row(NamedTuple):
@@ -853,6 +855,7 @@ ROWS: Final[dict[type[Rejection], Row]] = {
             "The cluster {r.name} does not fit: there is no place for its {r.nodes} new nodes together, at "
             "an anti-affinity ratio of {r.ratio} per {r.domain}. {advice} {why}",
             code=codes.NO_FIT,
+            data=("fitting_ratio",),
         ),
     ),
     r.TooManyNodes: Row(
@@ -1034,7 +1037,8 @@ def why_no_place(rejection: Rejection) -> str:
 
 def _problem(rejection: Rejection, cell: Wording, *, names_hosts: bool) -> Problem:
     words = _words(rejection, names_hosts=names_hosts)
-    return Problem(cell.status, cell.text.format(r=rejection, **words).rstrip(), cell.code)
+    data = {name: getattr(rejection, name) for name in cell.data}
+    return Problem(cell.status, cell.text.format(r=rejection, **words).rstrip(), cell.code, more=data)
 
 
 # -- parts of sentences that are more than a field ----------------------------------------------

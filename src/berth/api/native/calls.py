@@ -263,7 +263,8 @@ def respond(answer: msgspec.Struct, status: int = 200) -> Response:
 
 class Refusal(msgspec.Struct, omit_defaults=True):
     """Why a request was refused. ``oldest_index`` and ``start_at`` come with ``berth.pruned`` alone, an
-    ``explanation`` with ``berth.no_fit``, if it was asked for."""
+    ``explanation`` with ``berth.no_fit``, if it was asked for. ``fitting_ratio``: the anti-affinity ratio
+    with which a cluster that does not fit would."""
 
     status: int
     title: str
@@ -273,6 +274,7 @@ class Refusal(msgspec.Struct, omit_defaults=True):
     oldest_index: int | None = None
     start_at: str | None = None
     explanation: ExplanationDetail | None = None
+    fitting_ratio: int | None = None
 
 
 class Refusals(msgspec.Struct):

@@ -27,6 +27,7 @@ from berth.api.native.fields import (
     LIMIT_DEFAULT,
     UNKNOWN_TYPE,
     Amounts,
+    JournalIndex,
     KeyMarker,
     Limit,
     NativeBody,
@@ -96,8 +97,10 @@ class OneHost(msgspec.Struct):
 
 
 class Hosts(msgspec.Struct):
-    """A page of hosts, in the order of their uuids."""
+    """A page of hosts, in the order of their uuids. All changes up to the ``index`` are in it, and none of
+    those behind it: whoever follows the events knows which of them to add."""
 
+    index: JournalIndex
     hosts: list[HostDetail]
     next: Next = None
 
@@ -146,6 +149,9 @@ class HostTreeDetail(HostDetail, kw_only=True):
 
 
 class OneHostTree(msgspec.Struct):
+    """The host as it is at the ``index``."""
+
+    index: JournalIndex
     host: HostTreeDetail
 
 
@@ -365,7 +371,8 @@ def list_hosts(view: View, call: NativeCall) -> Hosts:
     found, more = take_first(hosts, query.limit)
     view.steps.take(_STEPS_PER_HOST * len(found))
     use = sum_use(view, found)
-    return Hosts(*render_keys(call.request, query, found, more, lambda id: _describe(view, id, use[id])))
+    page = render_keys(call.request, query, found, more, lambda id: _describe(view, id, use[id]))
+    return Hosts(view.index, *page)
 
 
 def show_host(view: View, call: NativeCall) -> OneHostTree:
@@ -377,13 +384,14 @@ def show_host(view: View, call: NativeCall) -> OneHostTree:
     view.steps.take(_STEPS_PER_HOST * (len(tree) + min(len(holders), CONSUMERS_MAX)))
     shown = msgspec.structs.asdict(_describe(view, id, sum_use(view, [id])[id]))
     return OneHostTree(
+        view.index,
         HostTreeDetail(
             **shown,
             providers=[_describe_part(view, part) for part in tree[:PROVIDERS_MAX]],
             providers_total=len(tree),
             consumers=[_describe_holder(view, holder, here) for holder in holders[:CONSUMERS_MAX]],
             consumers_total=len(holders),
-        )
+        ),
     )
 
 

@@ -15,13 +15,15 @@ let onUnknown = () => {};
 export class Refused extends Error {
   /**
    * @param {string} sentence
-   * @param {number} status 0: there was no answer
-   * @param {string} requestId
+   * @param {number} [status] 0: there was no answer
+   * @param {string} [requestId]
+   * @param {Partial<Api.Refusal>} [details] what Berth's own API says of it beside the sentence
    */
-  constructor(sentence, status, requestId) {
+  constructor(sentence, status = 0, requestId = "", details = {}) {
     super(sentence);
     this.status = status;
     this.requestId = requestId;
+    this.details = details;
   }
 }
 
@@ -58,7 +60,7 @@ export async function send(method, path, how = {}) {
     response = await fetch(new URL(path, ROOT), init);
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
-    throw new Refused("The server does not answer.", 0, "");
+    throw new Refused("The server does not answer.");
   }
   if (response.ok) return response;
   const refused = await readRefusal(response);
@@ -94,10 +96,10 @@ export function get(path) {
  * @template T
  * @param {string} path
  * @param {string} field the field that has the rows
- * @param {(rows: T[]) => void} [sofar] is called after each page
+ * @param {(rows: T[], answer: any) => void} [onPage] is called with the rows of each page, and with all that was answered
  * @returns {Promise<T[]>}
  */
-export async function getAll(path, field, sofar) {
+export async function getAll(path, field, onPage) {
   /** @type {T[]} */
   const rows = [];
   /** @type {string | null} */
@@ -106,7 +108,7 @@ export async function getAll(path, field, sofar) {
     /** @type {Record<string, any>} */
     const answer = await get(next);
     rows.push(...answer[field]);
-    sofar?.(rows);
+    onPage?.(answer[field], answer);
     next = nextOf(answer, field);
   }
   return rows;
@@ -130,13 +132,14 @@ function nextOf(answer, field) {
 /** @param {Response} response */
 async function readRefusal(response) {
   const requestId = response.headers.get("x-openstack-request-id") ?? "";
-  let sentence = `The server answered ${response.status}.`;
+  const sentence = `The server answered ${response.status}.`;
   try {
-    sentence = sentenceOf(JSON.parse(await response.text())) ?? sentence;
+    const body = JSON.parse(await response.text());
+    return new Refused(sentenceOf(body) ?? sentence, response.status, requestId, body?.errors?.[0]);
   } catch {
     // Not JSON: the status has to do.
+    return new Refused(sentence, response.status, requestId);
   }
-  return new Refused(sentence, response.status, requestId);
 }
 
 /**

@@ -113,10 +113,10 @@ function selection(label, value, options, change) {
     <option value="">choose</option>${options.map((one) => html`<option value=${one} ?selected=${one === value}>${one}</option>`)}</select></label>`;
 }
 
-/** The ratio that would fit, as a refusal names it. @param {unknown} error */
+/** The ratio that would fit, if a refusal has one. @param {unknown} error */
 function drawOffer(error) {
-  const ratio = error instanceof Refused ? /A ratio of (\d+) would fit/.exec(error.message)?.[1] : undefined;
-  return ratio === undefined ? nothing : html`<p><button type="button" @click=${() => edit({ ratio })}>Use a ratio of ${ratio}</button></p>`;
+  const ratio = error instanceof Refused ? error.details.fitting_ratio : null;
+  return ratio ? html`<p><button type="button" @click=${() => edit({ ratio: String(ratio) })}>Use a ratio of ${ratio}</button></p>` : nothing;
 }
 
 /** @param {Partial<typeof draft>} changes */
