@@ -13,6 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 PASSWORD = "correct horse"
+REFUSED = "The request you have made requires authentication."
+"""What Keystone says to whoever it does not believe."""
 
 
 class FakeKeystone:
@@ -105,7 +107,8 @@ def _handler(keystone: FakeKeystone) -> type[BaseHTTPRequestHandler]:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             token = keystone.log_in(body)
             if token is None:
-                self._answer(401, {})
+                error = {"code": 401, "message": REFUSED, "title": "Unauthorized"}
+                self._answer(401, {"error": error})
                 return
             expires_at = "2099-01-01T00:00:00.000000Z"
             about: dict[str, Any] = {

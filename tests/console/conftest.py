@@ -3,7 +3,6 @@ without anything that its own policy forbids, and without a request to another o
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import httpx
@@ -18,11 +17,24 @@ WAIT_MS: Final = 20_000
 """How long something may take to appear, on a busy machine."""
 
 HOSTS: Final = 6
-OPTIONS: Final = f"--hosts {HOSTS} --cells 2 --build-seconds 0 --live-migrate-seconds 60".split()
+OPTIONS: Final = f"--hosts {HOSTS} --cells 2 --build-timeout 5".split()
+ATTACK: Final = """<img src=x onerror="hacked=1"><script>hacked=1</script>"'><b id=hack>${7*7}"""
+"""What must stay a text wherever it is shown."""
+FAULT: Final = f"fault {ATTACK}"
+ATTACKER: Final = f"user {ATTACK}"
+BEHAVIOUR: Final = f"""
+build_seconds = 0
+live_migrate_seconds = 60
+rules = [
+    {{ outcome = "hang", verb = "build", server = "stuck", times = 1 }},
+    {{ outcome = "fail", verb = "build", server = "broken", message = '''{FAULT}''' }},
+]
+"""
+"""How the simulated hosts behave from the beginning: what a server is called decides how its build ends."""
 
 
-OTHERS: Final = {"auditor": "auditor", "operator": "operator", "reader": "reader"}
-"""Users beside those of ``berth up``, and their roles. A user's password is its name, made longer."""
+OTHERS: Final = {"auditor": "auditor", "operator": "operator", "reader": "reader", ATTACKER: "admin"}
+"""Users beside those of ``berth up``, and their roles."""
 
 
 class ApiUser:
@@ -43,11 +55,11 @@ class ApiUser:
         return answer.json() if answer.content else None
 
 
-class Console(ApiUser):
-    """The console of a cloud in a page of a browser. ``asked``: what it has requested so far."""
+class ConsolePage:
+    """The console of a server in a page of a browser. ``asked``: what it has requested so far."""
 
-    def __init__(self, cloud: Cloud, page: Page) -> None:
-        super().__init__(cloud)
+    def __init__(self, url: str, page: Page) -> None:
+        self.url = url
         self.page = page
         self.statuses: list[tuple[int, str]] = []
         self.asked: list[Request] = []
@@ -64,41 +76,63 @@ class Console(ApiUser):
             self.errors.append(f"{response.status} {response.url}")
 
     def open(self, view: str = "") -> None:
-        self.page.goto(f"{self.cloud.url}/console/#/{view}")
+        self.page.goto(f"{self.url}/console/#/{view}")
 
-    def sign_in(self, user: str = "admin", password: str | None = None) -> None:
-        self.page.get_by_label("User").fill(user)
-        self.page.get_by_label("Password").fill(self.secrets[user] if password is None else password)
+    def fill_in(self, **fields: str) -> None:
+        """Fill in the form for signing in, by the labels of its fields, and send it."""
+        for label, value in fields.items():
+            self.page.get_by_label(label).fill(value)
         self.page.get_by_role("button", name="Sign in").click()
 
-    def enter(self, view: str = "", user: str = "admin") -> None:
-        """Open a view as a user, from signing in on."""
-        self.open(view)
-        self.sign_in(user)
+    def expect_views(self) -> None:
         expect(self.page.get_by_role("navigation", name="Views")).to_be_visible()
 
     def expect_error(self, part: str) -> None:
         """An error with this text is meant to be in the browser's log."""
         self.expected.append(part)
 
+    def count_asked(self, part: str) -> int:
+        """How often something was requested whose address has this part."""
+        return len([one for one in self.asked if part in one.url])
+
     def check(self) -> None:
         assert [error for error in self.errors if not any(part in error for part in self.expected)] == []
-        elsewhere = [one.url for one in self.asked if not one.url.startswith(f"{self.cloud.url}/")]
+        elsewhere = [one.url for one in self.asked if not one.url.startswith(f"{self.url}/")]
         assert elsewhere == []
 
 
+class Console(ApiUser, ConsolePage):
+    """The console of the cloud."""
+
+    def __init__(self, cloud: Cloud, page: Page) -> None:
+        ApiUser.__init__(self, cloud)
+        ConsolePage.__init__(self, cloud.url, page)
+
+    def sign_in(self, user: str = "admin", password: str | None = None) -> None:
+        self.fill_in(User=user, Password=self.secrets[user] if password is None else password)
+
+    def enter(self, view: str = "", user: str = "admin") -> None:
+        """Open a view as a user, from signing in on."""
+        self.open(view)
+        self.sign_in(user)
+        self.expect_views()
+
+
 def make_password(user: str) -> str:
-    return f"the-password-of-{user}"
+    return f"the-password-of-{user.partition(' ')[0]}"
 
 
 @pytest.fixture(scope="session")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     directory = tmp_path_factory.mktemp("console")
+    control = directory / "data" / "agents" / "control"
+    control.mkdir(parents=True)
+    (control / "behaviour.toml").write_text(BEHAVIOUR)
     with cloud_running(directory, *OPTIONS) as cloud:
         with (cloud.data / "tokens.toml").open("a") as tokens:
             for user, role in OTHERS.items():
-                entry = f'token = "{make_password(user)}"\nuser = "{user}"\nproject = "admin"\n'
-                tokens.write(f'\n[[token]]\n{entry}roles = ["{role}"]\n')
+                entry = f"token = '{make_password(user)}'\nuser = '''{user}'''\nproject = 'admin'\n"
+                tokens.write(f"\n[[token]]\n{entry}roles = ['{role}']\n")
         yield cloud
 
 
@@ -117,11 +151,16 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def console(cloud: Cloud, browser: Browser, tmp_path: Path) -> Iterator[Console]:
+def page(browser: Browser) -> Iterator[Page]:
     context = browser.new_context(viewport={"width": 1280, "height": 800})
     context.set_default_timeout(WAIT_MS)
     expect.set_options(timeout=WAIT_MS)
-    console = Console(cloud, context.new_page())
+    yield context.new_page()
+    context.close()
+
+
+@pytest.fixture
+def console(cloud: Cloud, page: Page) -> Iterator[Console]:
+    console = Console(cloud, page)
     yield console
     console.check()
-    context.close()

@@ -2,54 +2,94 @@
 can use it: by keyboard, on a narrow screen, in the dark."""
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from playwright.sync_api import expect
 
 from tests.clouds import Cloud
-from tests.console.conftest import ApiUser, Console
+from tests.console.conftest import ATTACK, ATTACKER, FAULT, ApiUser, Console
 from tests.console.test_servers import create_server
 from tests.packages import PackageMissing, require_npm_packages
 
 pytestmark = pytest.mark.clients
 
-ATTACK: Final = """<img src=x onerror="hacked=1"><script>hacked=1</script>"'><b id=hack>${7*7}"""
 RACK: Final = "30000000-0000-4000-8000-000000000001"
+HOST: Final = "30000000-0000-4000-8000-000000000002"
+CONSUMER: Final = "30000000-0000-4000-8000-000000000003"
 SERIOUS: Final = ("serious", "critical")
 
 
 class World:
-    """Objects of every kind, whose texts are all an attack."""
+    """Objects of every kind, whose texts are all an attack. ``texts``: those that the console must show."""
 
-    def __init__(self, console: ApiUser) -> None:
-        self.host = console.ask("GET", "/berth/v1/hosts/host-0003")["host"]["uuid"]
-        text = ATTACK[:200]
-        self.server = create_server(console, text, metadata={"note": text}, description=text)
-        group = {"name": text, "policy": "anti-affinity"}
-        self.group = console.ask("POST", "/berth/v1/groups", {"group": group})["group"]["uuid"]
-        console.ask("POST", f"/berth/v1/groups/{self.group}/members", {"add": [self.server]})
-        label = {"aggregate": {"kind": "rack", "name": text}}
-        console.ask("PUT", f"/berth/v1/aggregates/{RACK}", label)
-        pool = {"name": text, "inventories": {"DISK_GB": {"total": 1000}}, "aggregates": [RACK]}
-        self.pool = console.ask("POST", "/berth/v1/pools", {"pool": pool})["pool"]["uuid"]
-        flavor = {"name": "<b>", "vcpus": 1, "ram": 64, "disk": 1, "id": "attack"}
-        console.ask("POST", "/compute/v2.1/flavors", {"flavor": flavor})
-        status = {"host": {"disabled": True, "reason": text}}
-        console.ask("PATCH", f"/berth/v1/hosts/{self.host}", status)
-        aggregates = console.ask("GET", f"/resource_providers/{self.host}/aggregates")
-        self.aggregates = aggregates["aggregates"]
-        aggregates["aggregates"] = [*self.aggregates, RACK]
-        console.ask("PUT", f"/resource_providers/{self.host}/aggregates", aggregates)
+    def __init__(self, api: ApiUser) -> None:
+        self.texts: set[str] = {FAULT, ATTACKER}
+        attack = self._attack
+        self.host = api.ask("GET", "/berth/v1/hosts/host-0003")["host"]["uuid"]
+        names: dict[str, Any] = {
+            "metadata": {"note": attack("metadata")},
+            "description": attack("description"),
+        }
+        self.server_name = attack("server")
+        self.server = create_server(api, self.server_name, ATTACKER, host="host-0004", **names)
+        lock = {"lock": {"locked_reason": attack("lock")}}
+        api.ask("POST", f"/compute/v2.1/servers/{self.server}/action", lock)
+        self.broken = create_server(api, "broken")
+        group = {"name": attack("group"), "policy": "anti-affinity"}
+        self.group = api.ask("POST", "/berth/v1/groups", {"group": group})["group"]["uuid"]
+        api.ask("POST", f"/berth/v1/groups/{self.group}/members", {"add": [self.server]})
+        flavor = {"name": attack("flavor"), "vcpus": 1, "ram": 64, "disk": 1, "id": "attack"}
+        api.ask("POST", "/compute/v2.1/flavors", {"flavor": flavor})
+        image = {"name": attack("image"), "disk_format": "raw", "container_format": "bare"}
+        self.image = api.ask("POST", "/image/v2/images", image)["id"]
+        status = {"host": {"disabled": True, "reason": attack("reason")}}
+        api.ask("PATCH", f"/berth/v1/hosts/{self.host}", status)
+        self._make_places(api)
+
+    def _attack(self, kind: str) -> str:
+        text = f"{kind} {ATTACK}"
+        self.texts.add(text)
+        return text
+
+    def _make_places(self, api: ApiUser) -> None:
+        """A rack, a zone, a pool, and a host that no agent has reported."""
+        attack = self._attack
+        label = {"aggregate": {"kind": "rack", "name": attack("rack")}}
+        api.ask("PUT", f"/berth/v1/aggregates/{RACK}", label)
+        pool = {"name": attack("pool"), "inventories": {"DISK_GB": {"total": 1000}}, "aggregates": [RACK]}
+        self.pool = api.ask("POST", "/berth/v1/pools", {"pool": pool})["pool"]["uuid"]
+        zone = {"name": "aggregate", "availability_zone": attack("zone")}
+        self.zone = api.ask("POST", "/compute/v2.1/os-aggregates", {"aggregate": zone})["aggregate"]["id"]
+        api.ask(
+            "POST", f"/compute/v2.1/os-aggregates/{self.zone}/action", {"add_host": {"host": "host-0003"}}
+        )
+        api.ask("POST", "/resource_providers", {"name": attack("host"), "uuid": HOST})
+        inventories = {"VCPU": {"total": 8}}
+        body = {"resource_provider_generation": 0, "inventories": inventories}
+        api.ask("PUT", f"/resource_providers/{HOST}/inventories", body)
+        body = {"resource_provider_generation": 1, "aggregates": [RACK]}
+        api.ask("PUT", f"/resource_providers/{HOST}/aggregates", body)
+        body = {
+            "allocations": {HOST: {"resources": {"VCPU": 1}}},
+            "project_id": attack("project"),
+            "user_id": "u",
+            "consumer_generation": None,
+            "consumer_type": "INSTANCE",
+        }
+        api.ask("PUT", f"/allocations/{CONSUMER}", body)
 
     def views(self) -> list[str]:
         return [
             "overview",
             "fleet",
             "fleet?as=table&group=rack",
+            "fleet?as=table&group=zone",
             f"host/{self.host}",
+            f"host/{HOST}",
             "servers",
             f"server/{self.server}",
+            f"server/{self.broken}",
             "moves",
             f"drain/{self.host}",
             "why?flavor=m1.small&count=2",
@@ -63,15 +103,19 @@ class World:
             "doctor",
         ]
 
-    def remove(self, console: ApiUser) -> None:
-        console.ask("DELETE", f"/compute/v2.1/servers/{self.server}")
-        console.ask("PATCH", f"/berth/v1/hosts/{self.host}", {"host": {"disabled": False}})
-        aggregates = console.ask("GET", f"/resource_providers/{self.host}/aggregates")
-        aggregates["aggregates"] = self.aggregates
-        console.ask("PUT", f"/resource_providers/{self.host}/aggregates", aggregates)
-        console.ask("DELETE", f"/berth/v1/pools/{self.pool}")
-        console.ask("DELETE", "/compute/v2.1/flavors/attack")
-        console.ask("DELETE", f"/berth/v1/aggregates/{RACK}")
+    def remove(self, api: ApiUser) -> None:
+        for server in (self.server, self.broken):
+            api.ask("DELETE", f"/compute/v2.1/servers/{server}")
+        api.ask("PATCH", f"/berth/v1/hosts/{self.host}", {"host": {"disabled": False}})
+        change = {"remove_host": {"host": "host-0003"}}
+        api.ask("POST", f"/compute/v2.1/os-aggregates/{self.zone}/action", change)
+        api.ask("DELETE", f"/compute/v2.1/os-aggregates/{self.zone}")
+        api.ask("DELETE", f"/allocations/{CONSUMER}")
+        api.ask("DELETE", f"/resource_providers/{HOST}")
+        api.ask("DELETE", f"/berth/v1/pools/{self.pool}")
+        api.ask("DELETE", "/compute/v2.1/flavors/attack")
+        api.ask("DELETE", f"/image/v2/images/{self.image}")
+        api.ask("DELETE", f"/berth/v1/aggregates/{RACK}")
 
 
 @pytest.fixture(scope="module")
@@ -89,17 +133,56 @@ def go(console: Console, view: str) -> None:
 
 
 def test_no_text_becomes_markup_anywhere(console: Console, world: World) -> None:
-    console.enter()
+    console.enter(user=ATTACKER)
+    page = console.page
+    unseen = set(world.texts)
+
+    def look(where: str) -> None:
+        assert page.evaluate("typeof hacked") == "undefined", where
+        assert page.locator("img[src=x], #hack, main script").count() == 0, where
+        shown = page.evaluate("document.body.textContent")
+        unseen.difference_update([text for text in unseen if text in shown])
+
     for view in world.views():
         go(console, view)
-        assert console.page.evaluate("typeof hacked") == "undefined", view
-        assert console.page.locator("img[src=x], #hack, main script").count() == 0, view
-    go(console, f"server/{world.server}")
-    expect(console.page.get_by_role("heading", level=1)).to_have_text(ATTACK[:200])
-    console.page.keyboard.press("/")
-    console.page.keyboard.type("<img")
-    expect(console.page.get_by_role("option")).to_contain_text(ATTACK[:200])
-    assert console.page.evaluate("typeof hacked") == "undefined"
+        look(view)
+    page.keyboard.press("/")
+    page.keyboard.type("<img")
+    expect(page.get_by_role("option").filter(has_text=world.server_name)).to_be_visible()
+    look("search")
+    page.keyboard.press("Escape")
+    go(console, "clusters")
+    page.get_by_role("button", name="New cluster").click()
+    form = page.get_by_role("region", name="New cluster")
+    expect(form.get_by_label("Image")).to_contain_text("image <img")
+    look("the form of a cluster")
+    assert unseen == set()
+
+
+def test_what_a_name_may_not_have_is_refused_and_shown_as_it_is(console: Console) -> None:
+    """The name of a cluster is made of letters: the refusal is the API's sentence, and a text."""
+    console.expect_error("400")
+    console.enter("clusters")
+    page = console.page
+    page.get_by_role("button", name="New cluster").click()
+    form = page.get_by_role("region", name="New cluster")
+    form.get_by_label("Name", exact=True).fill(ATTACK)
+    form.get_by_label("Name of the group").fill("nodes")
+    form.get_by_label("Flavor").select_option("m1.tiny")
+    form.get_by_label("Image").select_option("cirros")
+    form.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("alert")).to_contain_text("name")
+    assert page.evaluate("typeof hacked") == "undefined"
+
+
+def test_a_search_that_cannot_find_anything_says_why(console: Console) -> None:
+    console.enter("why")
+    search = console.page.get_by_role("combobox", name="Search hosts, servers")
+    found = console.page.get_by_role("listbox", name="Found")
+    search.fill("x" * 253)
+    expect(found).to_have_text("Nothing found.")
+    search.fill("x" * 254)
+    expect(found).to_contain_text("at most 253 characters")
 
 
 def test_axe_finds_nothing_serious_in_any_view(console: Console, world: World) -> None:

@@ -5,7 +5,6 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tests.clouds import PROGRAMS
 from tests.console.conftest import HOSTS, Console
 from tests.console.test_servers import create_server, show_server
 
@@ -22,7 +21,7 @@ def test_every_host_is_a_square_and_the_figures_are_those_of_the_api(console: Co
         block = page.locator("host-squares", has_not_text="-").and_(
             page.get_by_role("group", name=f"{cell}: {len(names)} hosts")
         )
-        assert block.evaluate("element => element.squares.length") == len(names)
+        assert block.evaluate("element => element.content.items.length") == len(names)
     page.get_by_label("Show as").select_option("table")
     for host in hosts:
         row = page.get_by_role("row", name=host["name"])
@@ -64,16 +63,6 @@ def test_keys_choose_a_host_and_open_it(console: Console) -> None:
     expect(console.page.get_by_role("heading", name="host-0002", level=1)).to_be_visible()
 
 
-def test_a_host_that_dies_turns(console: Console) -> None:
-    console.enter("fleet?as=table")
-    row = console.page.get_by_role("row", name="host-0006")
-    expect(row).to_contain_text("up")
-    console.cloud.shell(f"{PROGRAMS}/berth sim break host-0006 --data data")
-    expect(row).to_contain_text("down")
-    console.cloud.shell(f"{PROGRAMS}/berth sim heal host-0006 --data data")
-    expect(row).not_to_contain_text("down")
-
-
 def test_a_host_shows_its_tree_and_who_holds_it(console: Console) -> None:
     id = create_server(console, "holder")
     host = console.ask("GET", f"/berth/v1/hosts/{show_server(console, id)['OS-EXT-SRV-ATTR:host']}")["host"]
@@ -92,6 +81,25 @@ def test_a_host_shows_its_tree_and_who_holds_it(console: Console) -> None:
     expect(page.get_by_label("Host", exact=True)).to_have_value(host["name"])
     expect(page.get_by_role("region", name="Under way")).to_contain_text("Nothing is under way.")
     console.ask("DELETE", f"/compute/v2.1/servers/{id}")
+
+
+def test_a_device_names_who_holds_it(console: Console) -> None:
+    flavor = {"name": "gpu", "vcpus": 1, "ram": 64, "disk": 1, "id": "gpu"}
+    console.ask("POST", "/compute/v2.1/flavors", {"flavor": flavor})
+    specs = {"extra_specs": {"resources:VGPU": "1"}}
+    console.ask("POST", "/compute/v2.1/flavors/gpu/os-extra_specs", specs)
+    id = create_server(console, "trains", flavorRef="gpu")
+    host = console.ask("GET", f"/berth/v1/hosts/{show_server(console, id)['OS-EXT-SRV-ATTR:host']}")["host"]
+    [holder] = [one for one in host["consumers"] if one["name"] == "trains"]
+    [device] = [one for one in host["providers"] if one["uuid"] in holder["allocations"] and one["parent"]]
+    console.enter(f"host/{host['name']}")
+    tree = console.page.get_by_role("region", name="What it has")
+    boxes = tree.get_by_role("listitem").filter(has=console.page.get_by_title(device["name"]))
+    expect(boxes.last).to_contain_text("Held by trains")
+    boxes.last.get_by_role("link", name="trains").click()
+    expect(console.page.get_by_role("heading", name="trains", level=1)).to_be_visible()
+    console.ask("DELETE", f"/compute/v2.1/servers/{id}")
+    console.ask("DELETE", "/compute/v2.1/flavors/gpu")
 
 
 def test_a_host_is_disabled_with_a_reason_and_enabled(console: Console) -> None:

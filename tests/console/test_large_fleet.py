@@ -1,18 +1,20 @@
-"""A fleet of a thousand hosts: read once, then followed by its events, and drawn only where it has changed.
-``make bench-console`` measures ten thousand."""
+"""A fleet of a thousand hosts on a ledger alone: read once, then followed by its events, and drawn only where
+it has changed. ``make bench-console`` measures ten thousand."""
 
+import itertools
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from bench.journals import write_journal
 from bench.scale import commands
+from berth.engine.snapshots import take_snapshot
 from berth.journal import SqliteAddress, open_journal
-from tests.console.conftest import WAIT_MS
+from tests.console.conftest import ConsolePage
+from tests.console.test_live import hide_tab, show_tab
 from tests.servers import ServerProcess, berth, running
 
 pytestmark = pytest.mark.clients
@@ -21,64 +23,171 @@ HOSTS: Final = 1500
 CLAIMS: Final = 40
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    journal = open_journal(SqliteAddress(tmp_path / "large.db"), shared=False)
-    write_journal(journal, commands(HOSTS, HOSTS))
-    journal.close()
-    with running(berth(tmp_path, "--log-level", "warning", database=tmp_path / "large.db")) as server:
-        yield server
+class Ledger:
+    """A server without cells, on a database with a fleet, and one of its hosts."""
 
+    def __init__(self, server: ServerProcess, database: SqliteAddress) -> None:
+        self.url = server.url
+        self._database = database
+        headers = {"x-auth-token": "admin", "openstack-api-version": "placement 1.39"}
+        self._client = httpx.Client(base_url=server.url, headers=headers, timeout=30)
+        self._numbers = itertools.count(1)
+        self.host: str = self.ask("GET", "/berth/v1/hosts?limit=1")["hosts"][0]["uuid"]
 
-@pytest.fixture
-def page(browser: Browser, server: ServerProcess) -> Iterator[Page]:
-    """The console of a ledger alone, where a name is enough to sign in."""
-    context = browser.new_context(viewport={"width": 1280, "height": 800})
-    context.set_default_timeout(WAIT_MS)
-    page = context.new_page()
-    page.goto(f"{server.url}/console/#/fleet?group=none")
-    page.get_by_label("User").fill("admin")
-    page.get_by_role("button", name="Sign in").click()
-    yield page
-    context.close()
+    def ask(self, method: str, path: str, body: object = None) -> Any:
+        answer = self._client.request(method, path, json=body).raise_for_status()
+        return answer.json() if answer.content else None
 
-
-def test_claims_are_drawn_one_square_at_a_time_and_nothing_is_read_again(
-    page: Page, server: ServerProcess
-) -> None:
-    expect(page.get_by_text(f"{HOSTS:,} hosts.")).to_be_visible()
-    expect(page.locator("[data-condition=live]")).to_be_visible()
-    assert page.get_by_role("link", name="Servers").count() == 0
-    squares = page.locator("host-squares")
-    assert squares.evaluate("element => element.squares.length") == HOSTS
-    squares.evaluate(
-        "element => { window.drawn = 0; const draw = element.drawSquare.bind(element);"
-        "element.drawSquare = (...words) => { window.drawn++; draw(...words) } }"
-    )
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    client = httpx.Client(
-        base_url=server.url,
-        headers={"x-auth-token": "admin", "openstack-api-version": "placement 1.39"},
-        timeout=30,
-    )
-    host = client.get("/berth/v1/hosts?limit=1").json()["hosts"][0]
-    for number in range(CLAIMS):
+    def claim(self) -> None:
+        """One of the host's VCPUs for another consumer."""
         body = {
-            "allocations": {host["uuid"]: {"resources": {"VCPU": 1}}},
+            "allocations": {self.host: {"resources": {"VCPU": 1}}},
             "project_id": "p",
             "user_id": "u",
             "consumer_generation": None,
             "consumer_type": "INSTANCE",
         }
-        client.put(f"/allocations/40000000-0000-4000-8000-{number:012d}", json=body).raise_for_status()
-    used = client.get(f"/berth/v1/hosts/{host['uuid']}").json()["host"]["usage"]["VCPU"]["used"]
-    assert used == host["usage"]["VCPU"]["used"] + CLAIMS
-    page.wait_for_function(
-        "([key, share]) => document.querySelector('host-squares').squares"
-        ".find(one => one.key === key).share === share",
-        arg=[host["uuid"], used / host["usage"]["VCPU"]["capacity"]],
+        self.ask("PUT", f"/allocations/40000000-0000-4000-8000-{next(self._numbers):012d}", body)
+
+    def count_used(self) -> int:
+        used: int = self.ask("GET", f"/berth/v1/hosts/{self.host}")["host"]["usage"]["VCPU"]["used"]
+        return used
+
+    def prune(self) -> None:
+        """Have the journal keep nothing but its last batch, as its housekeeper does with other settings."""
+        journal = open_journal(self._database, shared=None)
+        take_snapshot(journal, 0, keep=0)
+        self.claim()
+        take_snapshot(journal, 0, keep=0)
+        journal.close()
+
+    def close(self) -> None:
+        self._client.close()
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
+    directory = tmp_path_factory.mktemp("large")
+    database = SqliteAddress(directory / "large.db")
+    journal = open_journal(database, shared=False)
+    write_journal(journal, commands(HOSTS, HOSTS))
+    journal.close()
+    with running(berth(directory, "--log-level", "warning", database=database.path)) as server:
+        ledger = Ledger(server, database)
+        yield ledger
+        ledger.close()
+
+
+@pytest.fixture
+def console(ledger: Ledger, page: Page) -> Iterator[ConsolePage]:
+    console = ConsolePage(ledger.url, page)
+    yield console
+    console.check()
+
+
+def enter(console: ConsolePage, view: str) -> None:
+    console.open(view)
+    console.fill_in(User="admin")
+    console.expect_views()
+
+
+def expect_live(console: ConsolePage) -> None:
+    expect(console.page.locator("[data-condition=live]")).to_be_visible()
+
+
+def expect_used(console: ConsolePage, ledger: Ledger) -> None:
+    """The square of the host is as full as the API says that the host is."""
+    console.page.wait_for_function(
+        "([uuid, used]) => document.querySelector('host-squares')?.content.items"
+        ".find(one => one.uuid === uuid)?.usage.VCPU.used === used",
+        arg=[ledger.host, ledger.count_used()],
     )
-    assert asked == []
+
+
+def test_claims_are_drawn_one_square_at_a_time_and_nothing_is_read_again(
+    console: ConsolePage, ledger: Ledger
+) -> None:
+    enter(console, "fleet?group=none")
+    page = console.page
+    expect(page.get_by_text(f"{HOSTS:,} hosts.")).to_be_visible()
+    expect_live(console)
+    assert page.get_by_role("link", name="Servers").count() == 0
+    squares = page.locator("host-squares")
+    assert squares.evaluate("element => element.content.items.length") == HOSTS
+    squares.evaluate(
+        "element => { window.drawn = 0; const draw = element.drawSquare.bind(element);"
+        "element.drawSquare = (...words) => { window.drawn++; draw(...words) } }"
+    )
+    asked, used = len(console.asked), ledger.count_used()
+    for _ in range(CLAIMS):
+        ledger.claim()
+    assert ledger.count_used() == used + CLAIMS
+    expect_used(console, ledger)
+    assert console.asked[asked:] == []
     assert 1 <= page.evaluate("window.drawn") <= CLAIMS
-    client.close()
+
+
+def test_an_event_that_comes_after_the_list_that_has_it_is_not_added_again(
+    console: ConsolePage, ledger: Ledger
+) -> None:
+    """The stream is held back until the list is there. The last claim shows that the first was seen."""
+    held: list[Route] = []
+    stream = "**/berth/v1/events?stream=true*"
+    console.page.route(stream, lambda route: held.append(route))
+    with console.page.expect_request(stream):
+        enter(console, "why")
+    ledger.claim()
+    console.page.evaluate("location.hash = '#/fleet?group=none'")
+    expect(console.page.get_by_text(f"{HOSTS:,} hosts.")).to_be_visible()
+    [route] = held
+    route.continue_()
+    expect_live(console)
+    ledger.claim()
+    expect_used(console, ledger)
+
+
+def test_an_event_that_comes_before_the_list_that_lacks_it_is_added(
+    console: ConsolePage, ledger: Ledger
+) -> None:
+    """The list is on its way for as long as the claim and its event take."""
+
+    def answer(route: Route) -> None:
+        response = route.fetch()
+        ledger.claim()
+        index = ledger.ask("GET", "/berth/v1/events?newest=true&limit=1")["index"]
+        console.page.wait_for_function("index => window.seen >= index", arg=index)
+        route.fulfill(response=response)
+
+    enter(console, "why")
+    expect_live(console)
+    # What the page has read of its stream, by the ids of the events.
+    console.page.evaluate(
+        "() => { const {parse} = JSON; window.seen = 0; JSON.parse = text => {"
+        "const made = parse(text); if (made?.changes) window.seen = made.index; return made } }"
+    )
+    console.page.route("**/berth/v1/hosts?limit=*", answer, times=1)
+    console.page.evaluate("location.hash = '#/fleet?group=none'")
+    expect(console.page.get_by_text(f"{HOSTS:,} hosts.")).to_be_visible()
+    expect_used(console, ledger)
+
+
+@pytest.mark.parametrize("view", ["fleet?group=none", "groups"])
+def test_what_was_pruned_while_the_tab_was_hidden_is_read_again(
+    console: ConsolePage, ledger: Ledger, view: str
+) -> None:
+    console.expect_error("410")
+    enter(console, view)
+    expect_live(console)
+    hide_tab(console)
+    ledger.claim()
+    group = {"group": {"name": "made-meanwhile", "policy": "affinity"}}
+    made = ledger.ask("POST", "/berth/v1/groups", group)["group"]["uuid"]
+    ledger.prune()
+    show_tab(console)
+    expect_live(console)
+    assert 410 in [status for status, _ in console.statuses]
+    if view == "groups":
+        expect(console.page.get_by_role("row", name="made-meanwhile")).to_be_visible()
+    else:
+        expect_used(console, ledger)
+    ledger.ask("DELETE", f"/berth/v1/groups/{made}")

@@ -3,8 +3,8 @@
 import pytest
 from playwright.sync_api import expect
 
-from tests.clouds import PROGRAMS, wait_for
-from tests.console.conftest import HOSTS, Console
+from tests.clouds import wait_for
+from tests.console.conftest import Console
 from tests.console.test_servers import create_server, show_server
 
 pytestmark = pytest.mark.clients
@@ -29,27 +29,6 @@ def test_the_overview_opens_first_and_has_the_figures_of_the_api(console: Consol
     cells = page.get_by_role("region", name="Cells")
     for cell in console.ask("GET", "/berth/v1/cells")["cells"]:
         expect(cells.get_by_role("row", name=cell["name"])).to_contain_text(cell["state"])
-
-
-def test_a_host_that_dies_is_on_the_overview_with_what_to_do(console: Console) -> None:
-    console.enter()
-    page = console.page
-    console.cloud.shell(f"{PROGRAMS}/berth sim break host-0005 --data data")
-    wrong = page.get_by_role("region", name="What is wrong")
-    expect(wrong).to_contain_text("host-0005")
-    [told] = [
-        one
-        for one in console.ask("GET", "/berth/v1/overview")["overview"]["wrong"]
-        if one["name"] == "host-0005"
-    ]
-    expect(wrong).to_contain_text(told["what_to_do"])
-    wrong.get_by_role("link", name="host-0005").click()
-    expect(page.get_by_role("heading", name="host-0005", level=1)).to_be_visible()
-    page.go_back()
-    console.cloud.shell(f"{PROGRAMS}/berth sim heal host-0005 --data data")
-    expect(page.get_by_text("Everything is well")).to_be_visible()
-    numbers = page.get_by_role("region", name="Hosts and servers")
-    expect(numbers.get_by_role("row", name="hosts up")).to_contain_text(str(HOSTS))
 
 
 def test_a_move_shows_both_sides_and_can_be_aborted(console: Console) -> None:

@@ -3,17 +3,28 @@
 import pytest
 from playwright.sync_api import expect
 
-from tests.clouds import wait_for
+from tests.clouds import PROGRAMS, wait_for
 from tests.console.conftest import ApiUser, Console
 
 pytestmark = pytest.mark.clients
 
 
-def create_server(console: ApiUser, name: str, user: str = "admin", **fields: object) -> str:
-    """A server that is ACTIVE, or what else has become of it."""
+def start_server(
+    console: ApiUser, name: str, user: str = "admin", group: str | None = None, **fields: object
+) -> str:
+    """A server that is being built."""
     image = console.ask("GET", "/image/v2/images?name=cirros")["images"][0]["id"]
-    body = {"name": name, "imageRef": image, "flavorRef": "1", "networks": "none"} | fields
-    server: str = console.ask("POST", "/compute/v2.1/servers", {"server": body}, user)["server"]["id"]
+    body: dict[str, object] = {"name": name, "imageRef": image, "flavorRef": "1", "networks": "none"} | fields
+    hints = {} if group is None else {"OS-SCH-HNT:scheduler_hints": {"group": group}}
+    server: str = console.ask("POST", "/compute/v2.1/servers", {"server": body} | hints, user)["server"]["id"]
+    return server
+
+
+def create_server(
+    console: ApiUser, name: str, user: str = "admin", group: str | None = None, **fields: object
+) -> str:
+    """A server that is ACTIVE, or what else has become of it."""
+    server = start_server(console, name, user, group, **fields)
     wait_for(lambda: show_server(console, server)["status"] != "BUILD", lambda: console.cloud.everything)
     return server
 
@@ -23,15 +34,19 @@ def show_server(console: ApiUser, id: str) -> dict[str, object]:
     return server
 
 
-def test_a_server_made_elsewhere_appears_without_a_reload(console: Console) -> None:
+def test_what_the_openstack_command_changes_appears_without_a_reload(console: Console) -> None:
     console.enter("servers")
     expect(console.page.locator("[data-condition=live]")).to_be_visible()
-    id = create_server(console, "appears")
+    console.page.evaluate("window.is_same_page = true")
+    env = "OS_CLIENT_CONFIG_FILE=data/clouds.yaml OS_CLOUD=berth"
+    create = "server create --flavor m1.tiny --image cirros --nic none -f value -c id appears"
+    id = console.cloud.shell(f"{env} {PROGRAMS}/openstack {create}").strip()
     row = console.page.get_by_role("row", name="appears")
     expect(row).to_contain_text("ACTIVE")
     expect(row).to_contain_text(str(show_server(console, id)["OS-EXT-SRV-ATTR:host"]))
     console.ask("DELETE", f"/compute/v2.1/servers/{id}")
     expect(row).to_have_count(0)
+    assert console.page.evaluate("window.is_same_page")
 
 
 def test_filters_are_in_the_address(console: Console) -> None:

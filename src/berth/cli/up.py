@@ -26,10 +26,12 @@ from berth.agent.fleet import FleetError, SimPool, read_fleet, read_pools, simul
 from berth.cli.agent import hosts_of_cell
 from berth.cli.command import (
     CELLS_MAX,
+    DAY_S,
     CommandError,
     add_fleet,
     add_heartbeat_timeout,
     add_logging,
+    add_seconds,
     add_worker_hung_seconds,
     describe,
     listen_address,
@@ -147,6 +149,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help=f"number of cells [1 to {CELLS_MAX}, default 2]",
     )
     add_heartbeat_timeout(command, 5)
+    add_seconds(
+        command, "--build-timeout", 300, 0.1, DAY_S, "a build that takes longer is tried on another host"
+    )
     add_worker_hung_seconds(command, "a process")
     add_logging(command, "warning")
     command.add_argument(
@@ -428,6 +433,7 @@ def _make_cell(plan: UpPlan, number: int) -> ChildProcess:
     name = plan.running.cells[number]
     words = f"cell --name {name} --database sqlite:///{name}.db --placement {plan.running.url}"
     words += f" --listen {plan.cell_listens[number]} --heartbeat-timeout {plan.arguments.heartbeat_timeout}"
+    words += f" --build-seconds {plan.arguments.build_timeout}"
     words += f" --worker-hung-seconds {plan.arguments.worker_hung_seconds}"
     tokens = {"BERTH_PLACEMENT_TOKEN": plan.secrets.conductor, "BERTH_AGENT_TOKEN": plan.secrets.agent}
     return _make_child(plan, name, words.split(), tokens)

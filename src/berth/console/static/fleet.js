@@ -3,9 +3,14 @@
  * All hosts, as they are now: read once, then kept up to date by events, so that ten thousand of them cost no more
  * than what changes. What an event does not tell (a provider below a host, an inventory, a complaint) is asked for,
  * host by host; if that would be many, the list is read again.
+ *
+ * An answer and the events come by different ways, and either may be ahead. So a host is known as of an index, that of
+ * the answer it was in: events up to it are in it already. Those that come while an answer is under way are kept, and
+ * the ones behind its index are added to its hosts.
  */
 
-import { get, getAll, send } from "./api.js";
+import { Refused, get, getAll, send } from "./api.js";
+import { sortKeyOf } from "./format.js";
 import { redraw } from "./frame.js";
 import { listen } from "./live.js";
 import { may } from "./session.js";
@@ -19,22 +24,42 @@ const READ_PACE_MS = 5000;
 /** Reading the list again takes at most this share of the time. */
 const READ_SHARE = 0.1;
 const ROOTS_MAX = 100_000;
+/** If more events than this come while answers are under way, the list is read again. */
+const SINCE_MAX = 20_000;
 
 /** @typedef {Api.HostDetail} Host */
 
 /**
- * `shape` changes when hosts come, go, or change their names, states or domains; `version` with everything.
- * @type {{ hosts: Map<string, Host>, shape: number, version: number, isWhole: boolean, error: unknown }}
+ * `shape` changes when hosts come, go, or change their names, states or domains.
+ * @type {{ hosts: Map<string, Host>, shape: number, isWhole: boolean, error: unknown }}
  */
-export const fleet = { hosts: new Map(), shape: 0, version: 0, isWhole: false, error: null };
+export const fleet = { hosts: new Map(), shape: 0, isWhole: false, error: null };
+
+/** The hosts in the order of their names; null if that is to be found out again. */
+/** @type {string[] | null} */
+let order = null;
 
 /** @type {Map<string, string>} */
 const byName = new Map();
+/** The index that each host is known as of. */
+/** @type {Map<string, number>} */
+const knownAt = new Map();
+/** How many answers are under way, and the events that have come since the first of them was asked for. */
+let underWay = 0;
+/** @type {Api.Event[]} */
+let since = [];
 /** The host of each provider that is none itself, as far as it was asked for. */
 /** @type {Map<string, string>} */
 const roots = new Map();
+/** Providers that are neither hosts nor below one. */
+/** @type {Set<string>} */
+const pools = new Set();
+/** Hosts that have changed in a way that has to be asked for. */
 /** @type {Set<string>} */
 const toAsk = new Set();
+/** Providers that were claimed from, and of which no host is known. */
+/** @type {Set<string>} */
+const unknown = new Set();
 let isWanted = false;
 let isReading = false;
 let readAt = 0;
@@ -59,9 +84,22 @@ export function wantFleet() {
 export function dropFleet() {
   isWanted = false;
   Object.assign(fleet, { hosts: new Map(), isWhole: false, error: null });
+  order = null;
   byName.clear();
+  knownAt.clear();
   roots.clear();
+  pools.clear();
   toAsk.clear();
+  unknown.clear();
+}
+
+/** All hosts, by their names. Sorting them takes long: it is done only if hosts come, go or change their names. */
+export function hostsByName() {
+  order ??= [...fleet.hosts.values()]
+    .map(({ uuid, name }) => ({ uuid, key: sortKeyOf(name) }))
+    .sort((one, other) => (one.key < other.key ? -1 : one.key > other.key ? 1 : 0))
+    .map(({ uuid }) => uuid);
+  return order.map((uuid) => /** @type {Host} */ (fleet.hosts.get(uuid)));
 }
 
 /** @param {string} nameOrUuid */
@@ -73,27 +111,28 @@ async function readFleet() {
   if (isReading) return;
   isReading = true;
   const began = performance.now();
+  const { hosts } = fleet;
+  const before = [...hosts.keys()];
+  // What is answered to somebody who has signed out meanwhile is not kept.
+  const isOurs = () => fleet.hosts === hosts;
   try {
-    let taken = 0;
-    const isFirst = !fleet.isWhole;
-    const rows = await getAll(`berth/v1/hosts?limit=${PAGE}`, "hosts", (/** @type {Host[]} */ sofar) => {
-      // The first time, what has come is shown; later, nothing disappears while pages come.
-      if (!isFirst) return;
-      for (; taken < sofar.length; taken++) put(/** @type {Host} */ (sofar[taken]));
-      touch(true);
-    });
-    const found = new Set(rows.map((host) => host.uuid));
-    for (const uuid of [...fleet.hosts.keys()]) if (!found.has(uuid)) remove(uuid);
-    if (!isFirst) for (const host of rows) put(host);
-    Object.assign(fleet, { isWhole: true, error: null });
+    const rows = await following(() => getAll(`berth/v1/hosts?limit=${PAGE}`, "hosts", (page, answer) => isOurs() && put(page, answer)));
+    if (isOurs()) {
+      const found = new Set(rows.map((/** @type {Host} */ host) => host.uuid));
+      for (const uuid of before) if (!found.has(uuid)) remove(uuid);
+      Object.assign(fleet, { isWhole: true, error: null });
+    }
   } catch (error) {
-    fleet.error = error;
-    readLater();
+    if (isOurs()) {
+      fleet.error = error;
+      readLater();
+    }
   }
   readAt = performance.now();
   pause = Math.max(READ_PACE_MS, (readAt - began) / READ_SHARE);
   isReading = false;
-  touch(true);
+  if (isOurs()) touch(true);
+  else if (isWanted) void readFleet();
 }
 
 function readLater() {
@@ -106,21 +145,39 @@ function readLater() {
 
 /** @param {boolean} isShape */
 function touch(isShape) {
-  fleet.version++;
   if (isShape) fleet.shape++;
   redraw();
 }
 
-/** @param {Host} host */
-function put(host) {
-  fleet.hosts.set(host.uuid, host);
-  byName.set(host.name, host.uuid);
+/**
+ * Have hosts as an answer says they are, and as the events behind it have changed them.
+ * @param {Host[]} hosts
+ * @param {{ index: number }} answer
+ */
+function put(hosts, { index }) {
+  for (const host of hosts) {
+    const known = fleet.hosts.get(host.uuid);
+    if (known?.name !== host.name) {
+      order = null;
+      if (known !== undefined) byName.delete(known.name);
+    }
+    fleet.hosts.set(host.uuid, host);
+    byName.set(host.name, host.uuid);
+    knownAt.set(host.uuid, index);
+  }
+  const these = new Set(hosts.map((host) => host.uuid));
+  for (const event of since) {
+    if (event.index > index) for (const change of event.changes) addChange(change, (uuid) => these.has(uuid));
+  }
+  touch(true);
 }
 
 /** @param {string} uuid */
 function remove(uuid) {
   byName.delete(fleet.hosts.get(uuid)?.name ?? "");
+  knownAt.delete(uuid);
   fleet.hosts.delete(uuid);
+  order = null;
 }
 
 // -- what events tell -----------------------------------------------------------------------------
@@ -128,40 +185,40 @@ function remove(uuid) {
 /** @param {Api.Event} event */
 function noteEvent(event) {
   if (!isWanted) return;
-  for (const change of event.changes) noteChange(change);
+  if (underWay > 0 && since.push(event) > SINCE_MAX) {
+    since = [];
+    readLater();
+  }
+  const isNews = (/** @type {string} */ uuid) => event.index > (knownAt.get(uuid) ?? -1);
+  for (const change of event.changes) {
+    addChange(change, isNews);
+    askAbout(change);
+  }
 }
 
-/** @param {import("./sources.js").AnyChange} change */
-function noteChange(change) {
+/**
+ * Change the hosts that are meant as an event says.
+ * @param {import("./sources.js").AnyChange} change
+ * @param {(uuid: string) => boolean} isMeant
+ */
+function addChange(change, isMeant) {
   switch (change.kind) {
     case "consumer":
-      addUse(change.before?.allocations ?? {}, -1);
-      addUse(change.after?.allocations ?? {}, 1);
+      addUse(change.before?.allocations ?? {}, -1, isMeant);
+      addUse(change.after?.allocations ?? {}, 1, isMeant);
       break;
     case "server":
-      countServer(change.before?.host, -1);
-      countServer(change.after?.host, 1);
+      countServer(change.before?.host, -1, isMeant);
+      countServer(change.after?.host, 1, isMeant);
       break;
     case "host":
-      setStatus(change.provider, change.after);
-      break;
-    case "compute_host":
-      askFor(change.id);
+      setStatus(change.provider, change.after, isMeant);
       break;
     case "provider":
-      if (change.after === null) {
-        if (fleet.hosts.has(change.provider)) {
-          remove(change.provider);
-          touch(true);
-        }
-      } else askFor(change.provider);
-      break;
-    case "inventory":
-    case "provider_aggregates":
-      askFor(change.provider);
-      break;
-    case "aggregate":
-      readLater();
+      if (change.after === null && fleet.hosts.has(change.provider) && isMeant(change.provider)) {
+        remove(change.provider);
+        touch(true);
+      }
       break;
     default:
   }
@@ -170,14 +227,12 @@ function noteChange(change) {
 /**
  * @param {Record<string, Record<string, number>>} allocations
  * @param {1 | -1} sign
+ * @param {(uuid: string) => boolean} isMeant
  */
-function addUse(allocations, sign) {
+function addUse(allocations, sign, isMeant) {
   for (const [provider, amounts] of Object.entries(allocations)) {
-    const host = fleet.hosts.get(provider);
-    if (host === undefined) {
-      askFor(provider);
-      continue;
-    }
+    const host = fleet.hosts.get(rootOf(provider));
+    if (host === undefined || !isMeant(host.uuid)) continue;
     for (const [name, amount] of Object.entries(amounts)) {
       const use = host.usage[name];
       if (use !== undefined) use.used += sign * amount;
@@ -189,10 +244,11 @@ function addUse(allocations, sign) {
 /**
  * @param {string | null | undefined} place the host's name or uuid
  * @param {1 | -1} sign
+ * @param {(uuid: string) => boolean} isMeant
  */
-function countServer(place, sign) {
+function countServer(place, sign, isMeant) {
   const host = place ? findHost(place) : undefined;
-  if (host === undefined) return;
+  if (host === undefined || !isMeant(host.uuid)) return;
   host.servers += sign;
   touch(false);
 }
@@ -200,54 +256,107 @@ function countServer(place, sign) {
 /**
  * @param {string} uuid
  * @param {Api.HostState | null} status
+ * @param {(uuid: string) => boolean} isMeant
  */
-function setStatus(uuid, status) {
+function setStatus(uuid, status, isMeant) {
   const host = fleet.hosts.get(uuid);
-  if (host === undefined) return askFor(uuid);
+  if (host === undefined || !isMeant(uuid)) return;
   Object.assign(host, status ?? { disabled: false, down: false, build_failures: 0, reason: null });
   host.state = host.down ? "down" : host.disabled ? "disabled" : "up";
-  // What an agent says weighs in too, and is not in this event.
-  askFor(uuid);
   touch(true);
 }
 
 // -- what has to be asked for ---------------------------------------------------------------------
 
+/** Ask for what a change does not tell. @param {import("./sources.js").AnyChange} change */
+function askAbout(change) {
+  switch (change.kind) {
+    case "consumer":
+      for (const state of [change.before, change.after]) {
+        for (const provider of Object.keys(state?.allocations ?? {})) if (!fleet.hosts.has(rootOf(provider))) askLater(unknown, provider);
+      }
+      break;
+    case "provider":
+      pools.delete(change.provider);
+      if (change.after !== null) askLater(toAsk, change.provider);
+      break;
+    case "host":
+      // What an agent says weighs in too, and is not in this event.
+    case "inventory":
+    case "provider_aggregates":
+      askLater(toAsk, change.provider);
+      break;
+    case "compute_host":
+      askLater(toAsk, change.id);
+      break;
+    case "aggregate":
+      readLater();
+      break;
+    default:
+  }
+}
+
 /** @param {string} provider a host, or what is below one */
-function askFor(provider) {
-  toAsk.add(roots.get(provider) ?? provider);
+function rootOf(provider) {
+  return roots.get(provider) ?? provider;
+}
+
+/**
+ * @param {Set<string>} which
+ * @param {string} provider
+ */
+function askLater(which, provider) {
+  if (pools.has(provider)) return;
+  which.add(rootOf(provider));
   asking ??= setTimeout(() => void askNow(), ASK_EVERY_MS);
 }
 
 async function askNow() {
-  const uuids = [...toAsk];
-  toAsk.clear();
-  if (uuids.length > ASK_MAX) {
-    readLater();
-  } else {
-    while (uuids.length > 0) await Promise.all(uuids.splice(0, ASK_AT_ONCE).map(askOne));
+  asking = undefined;
+  if (!fleet.isWhole) {
+    // Most of it is in the pages that are still to come.
+    asking = setTimeout(() => void askNow(), ASK_EVERY_MS);
+    return;
   }
-  asking = toAsk.size > 0 ? setTimeout(() => void askNow(), ASK_EVERY_MS) : undefined;
+  const uuids = [...toAsk, ...[...unknown].filter((provider) => !fleet.hosts.has(provider))];
+  toAsk.clear();
+  unknown.clear();
+  if (uuids.length > ASK_MAX) readLater();
+  else while (uuids.length > 0) await Promise.all(uuids.splice(0, ASK_AT_ONCE).map(askOne));
 }
 
 /** @param {string} uuid */
 async function askOne(uuid) {
+  const root = fleet.hosts.has(uuid) ? uuid : await findRoot(uuid);
+  if (root === null) return;
   try {
-    if (!fleet.hosts.has(uuid)) {
-      const root = await findRoot(uuid);
-      if (root === null) return;
-      uuid = root;
-    }
-    /** @type {Api.OneHostTree} */
-    const { host } = await get(`berth/v1/hosts/${uuid}`);
-    const { providers, providers_total, consumers, consumers_total, ...row } = host;
-    void [providers_total, consumers, consumers_total];
-    for (const { uuid: one } of providers) if (one !== host.uuid && roots.size < ROOTS_MAX) roots.set(one, host.uuid);
-    put(row);
-    touch(true);
-  } catch {
+    await following(async () => {
+      /** @type {Api.OneHostTree} */
+      const answer = await get(`berth/v1/hosts/${root}`);
+      const { providers, providers_total, consumers, consumers_total, ...row } = answer.host;
+      void [providers_total, consumers, consumers_total];
+      for (const part of providers) if (part.uuid !== row.uuid && roots.size < ROOTS_MAX) roots.set(part.uuid, row.uuid);
+      put([row], answer);
+    });
+  } catch (error) {
     // It is gone, or no host. If it was one, the list knows.
-    if (fleet.hosts.has(uuid)) readLater();
+    if (fleet.hosts.has(root)) readLater();
+    else if (error instanceof Refused && error.status >= 400 && error.status < 500 && pools.size < ROOTS_MAX) pools.add(root);
+  }
+}
+
+/**
+ * Ask for hosts, and keep the events that come meanwhile.
+ * @template T
+ * @param {() => Promise<T>} read
+ * @returns {Promise<T>}
+ */
+async function following(read) {
+  underWay++;
+  try {
+    return await read();
+  } finally {
+    if (--underWay === 0) since = [];
   }
 }
 

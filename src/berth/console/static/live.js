@@ -1,7 +1,8 @@
 // @ts-check
 /**
  * Keeps what is shown up to date: by the event stream for those who may read it, and by asking every few seconds
- * for all others. Events wait for the next frame, and are handed on together.
+ * for all others. Events wait for the next frame, and are handed on together. A frame hands on as many as it has
+ * time for; if too many wait, the stream is not read until they are fewer.
  */
 
 import { redraw } from "./frame.js";
@@ -12,6 +13,9 @@ import { EventStream } from "./stream.js";
 /** @typedef {import("./stream.js").Condition | "polling"} LiveCondition */
 
 const POLL_MS = 5000;
+const WAITING_MAX = 2000;
+/** How long a frame may hand on events. */
+const TAKE_MS = 8;
 
 /** @type {{ condition: LiveCondition }} */
 export const live = { condition: "connecting" };
@@ -22,6 +26,9 @@ let stream = null;
 let polling;
 /** @type {Api.Event[]} */
 let waiting = [];
+/** Streams that wait for room. */
+/** @type {Array<() => void>} */
+const halted = [];
 /** @type {Array<(event: Api.Event) => void>} */
 const listeners = [noteEvent];
 /** @type {Array<() => void>} */
@@ -44,10 +51,11 @@ export function startLive() {
     stream = new EventStream(session.settings?.event_heartbeat_seconds ?? 15, {
       onEvent: (event) => {
         waiting.push(event);
-        if (waiting.length === 1) redraw();
+        redraw();
       },
+      room: () => (waiting.length < WAITING_MAX ? Promise.resolve() : new Promise((resolve) => halted.push(resolve))),
       onReset: () => {
-        waiting = [];
+        keepWaiting([]);
         for (const reset of resetters) reset();
       },
       onCondition: (condition) => {
@@ -69,14 +77,24 @@ export function stopLive() {
   stream = null;
   clearInterval(polling);
   polling = undefined;
-  waiting = [];
+  keepWaiting([]);
 }
 
-/** Hand on what has come since the last frame. */
+/** Hand on what has come since the last frame, as far as there is time. */
 export function takeEvents() {
   const events = waiting;
-  waiting = [];
-  for (const event of events) {
-    for (const listener of listeners) listener(event);
+  const end = performance.now() + TAKE_MS;
+  let taken = 0;
+  for (; taken < events.length && performance.now() < end; taken++) {
+    for (const listener of listeners) listener(/** @type {Api.Event} */ (events[taken]));
   }
+  keepWaiting(events.slice(taken));
+  if (waiting.length > 0) redraw();
+}
+
+/** @param {Api.Event[]} events */
+function keepWaiting(events) {
+  waiting = events;
+  if (waiting.length >= WAITING_MAX) return;
+  for (const go of halted.splice(0)) go();
 }

@@ -5,7 +5,7 @@ import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { repeat } from "./vendor/lit-html/directives/repeat.js";
 import { changeQuery, linkTo, readAddress } from "./address.js";
 import { Refused } from "./api.js";
-import { formatAmount, formatDuration, formatNumber, formatShare, formatTime, secondsSince } from "./format.js";
+import { formatAmount, formatDuration, formatNumber, formatShare, formatTime, secondsSince, sortKeyOf } from "./format.js";
 
 /** @typedef {import("./vendor/lit-html/lit-html.js").TemplateResult} Template */
 /** @typedef {Template | string | number | typeof nothing} Shown */
@@ -212,7 +212,6 @@ function classes(column) {
   return `${column.isNumber ? "number" : ""} ${column.isWide ? "wide" : ""}`;
 }
 
-const collator = new Intl.Collator("en", { numeric: true });
 /** What was sorted last, for drawings in which nothing else is asked for. */
 /** @type {{ rows: unknown[], name: string, isDown: boolean, sorted: unknown[] } | null} */
 let lastSort = null;
@@ -230,7 +229,7 @@ function sort(rows, column, isDown) {
   }
   const sign = isDown ? -1 : 1;
   const sorted = rows
-    .map((row) => ({ row, by: column.by(row) }))
+    .map((row) => ({ row, by: keyOf(column.by(row)) }))
     .sort((one, other) => sign * compare(one.by, other.by))
     .map(({ row }) => row);
   lastSort = { rows, name: column.name, isDown, sorted };
@@ -242,8 +241,12 @@ function sort(rows, column, isDown) {
  * @param {string | number} other
  */
 function compare(one, other) {
-  if (typeof one === "number" && typeof other === "number") return one - other;
-  return collator.compare(String(one), String(other));
+  return one < other ? -1 : one > other ? 1 : 0;
+}
+
+/** @param {string | number} by */
+function keyOf(by) {
+  return typeof by === "number" ? by : sortKeyOf(by);
 }
 
 /**

@@ -10,11 +10,13 @@ import { may, session } from "./session.js";
 /** @typedef {{ what: string, text: string, link: string }} Hit */
 
 const HITS_MAX = 8;
+/** Names have 255 characters at most, and two are asked for around what is typed. */
+const WORDS_MAX = 253;
 const REQUEST_ID = /^req-[0-9a-f-]{8,}$/i;
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 
-/** @type {{ words: string, hits: Hit[] | null, chosen: number }} */
-let state = { words: "", hits: null, chosen: 0 };
+/** @type {{ words: string, hits: Hit[] | null, chosen: number, notice: string }} `notice`: why nothing could be looked for */
+let state = { words: "", hits: null, chosen: 0, notice: "" };
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let timer;
 let asked = 0;
@@ -24,7 +26,7 @@ export function focusSearch() {
 }
 
 export function drawSearch() {
-  const { hits, chosen } = state;
+  const { hits, chosen, notice } = state;
   const isOpen = hits !== null;
   return html`<form role="search" class="search" @submit=${submit}>
     <input id="search" type="search" placeholder="Search hosts, servers, uuids, requests ( / )" aria-label="Search hosts, servers, uuids and request ids"
@@ -37,7 +39,7 @@ export function drawSearch() {
           <span class="quiet">${hit.what}</span> ${hit.text}
         </li>`,
       )}
-      ${isOpen && hits.length === 0 ? html`<li role="option" aria-selected="false" class="quiet">Nothing found.</li>` : nothing}
+      ${isOpen && hits.length === 0 ? html`<li role="option" aria-selected="false" class="quiet">${notice || "Nothing found."}</li>` : nothing}
     </ul>
   </form>`;
 }
@@ -53,10 +55,24 @@ function change(words) {
 /** @param {string} words */
 async function look(words) {
   const number = ++asked;
-  const found = (await Promise.all([inServers(words), inHosts(words), inJournal(words)])).flat();
+  /** @type {Hit[]} */
+  let hits = [];
+  let notice = "";
+  try {
+    hits = await findHits(words);
+  } catch (error) {
+    notice = error instanceof Error ? error.message : String(error);
+  }
   if (number !== asked) return;
-  state = { words, hits: found.slice(0, HITS_MAX), chosen: 0 };
+  state = { words, hits, chosen: 0, notice };
   redraw();
+}
+
+/** @param {string} words */
+async function findHits(words) {
+  if (words.length > WORDS_MAX) throw new Refused(`No name or id is this long: search for at most ${WORDS_MAX} characters.`);
+  const found = await Promise.all([inServers(words), inHosts(words), inJournal(words)]);
+  return found.flat().slice(0, HITS_MAX);
 }
 
 /**
@@ -164,6 +180,6 @@ function closeIfLeft() {
 function close() {
   clearTimeout(timer);
   asked++;
-  state = { words: "", hits: null, chosen: 0 };
+  state = { words: "", hits: null, chosen: 0, notice: "" };
   redraw();
 }

@@ -60,8 +60,8 @@ export async function signIn(who) {
  */
 async function fetchToken({ user, password, project, domain }) {
   const { auth, identity } = /** @type {Settings} */ (session.settings);
-  if (auth === "noauth") return project === "" ? user : `${user}:${project}`;
-  if (identity === null) return password;
+  if (auth === "noauth") return checkToken(project === "" ? user : `${user}:${project}`, "The names");
+  if (identity === null) return checkToken(password, "The token");
   const scope = project === "" ? {} : { scope: { project: { name: project, domain: { name: domain } } } };
   const body = {
     auth: { identity: { methods: ["password"], password: { user: { name: user, password, domain: { name: domain } } } }, ...scope },
@@ -69,8 +69,18 @@ async function fetchToken({ user, password, project, domain }) {
   useToken(null);
   const response = await send("POST", `${identity}/auth/tokens`, { body });
   const token = response.headers.get("x-subject-token");
-  if (token === null) throw new Refused("The server issued no token.", response.status, "");
+  if (token === null) throw new Refused("The server issued no token.", response.status);
   return token;
+}
+
+/**
+ * What is to be the token itself, if a browser can send it.
+ * @param {string} token
+ * @param {string} what what was typed in
+ */
+function checkToken(token, what) {
+  if (/^[\x20-\x7e]+$/.test(token)) return token;
+  throw new Refused(`${what} may have letters from a to z, digits and ASCII signs alone: they are sent in the header X-Auth-Token, which carries no others.`);
 }
 
 /** Revoke the token and forget it. What cannot be revoked (a token of the operator's file) is forgotten. */

@@ -6,9 +6,24 @@
 
 import { toneOf } from "./parts.js";
 
-/** @typedef {{ key: string, share: number, mark: "" | "down" | "disabled" | "warn" }} Square */
+/** @typedef {"" | "down" | "disabled" | "warn"} Mark */
+
+/**
+ * What is shown, and how: read anew at every drawing, and nothing is kept of it, so that a drawing of ten thousand
+ * squares leaves no garbage.
+ * @template T
+ * @typedef {object} Squares
+ * @property {T[]} items
+ * @property {number} size
+ * @property {(item: T) => string} keyOf
+ * @property {(item: T) => number} shareOf how full it is, from 0 to 1
+ * @property {(item: T) => Mark} markOf
+ */
 
 const GAP = 3;
+/** @type {Mark[]} */
+const MARKS = ["", "down", "disabled", "warn"];
+const TONES = ["good", "warn", "bad"];
 /** @type {Record<string, string>} */
 const colours = {};
 const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -23,14 +38,12 @@ function readColours() {
 export class HostSquares extends HTMLElement {
   constructor() {
     super();
-    /** @type {Square[]} */
-    this.squares = [];
-    this.size = 20;
+    /** @type {Squares<any>} */
+    this.shown = { items: [], size: 20, keyOf: String, shareOf: () => 0, markOf: () => "" };
     this.perRow = 1;
     this.chosen = -1;
-    /** What each place shows, to know what to draw. */
-    /** @type {string[]} */
-    this.drawn = [];
+    /** What each place looks like, as a number, to know what to draw; -1: nothing is there yet. */
+    this.drawn = new Int32Array(0);
     this.canvas = document.createElement("canvas");
     this.canvas.setAttribute("aria-hidden", "true");
     this.observer = new ResizeObserver(() => this.layOut());
@@ -54,55 +67,62 @@ export class HostSquares extends HTMLElement {
     dark.removeEventListener("change", this.onScheme);
   }
 
-  /** @param {{ squares: Square[], size: number }} content */
-  set content({ squares, size }) {
-    const isOther = squares.length !== this.squares.length || size !== this.size;
-    this.squares = squares;
-    this.size = size;
+  get content() {
+    return this.shown;
+  }
+
+  set content(content) {
+    const isOther = content.items.length !== this.shown.items.length || content.size !== this.shown.size;
+    this.shown = content;
     if (isOther) this.layOut();
     else this.draw();
   }
 
   layOut() {
     readColours();
+    this.drawn = new Int32Array(0);
     const width = this.clientWidth;
     if (width === 0) return;
-    const step = this.size + GAP;
+    const { items, size } = this.shown;
+    const step = size + GAP;
     this.perRow = Math.max(1, Math.floor((width + GAP) / step));
-    const rows = Math.ceil(this.squares.length / this.perRow);
+    const rows = Math.ceil(items.length / this.perRow);
     const ratio = devicePixelRatio || 1;
-    const columns = Math.min(this.perRow, this.squares.length);
+    const columns = Math.min(this.perRow, items.length);
     this.canvas.width = Math.max(1, columns * step * ratio);
     this.canvas.height = Math.max(1, rows * step * ratio);
     this.canvas.style.width = `${columns * step}px`;
     this.canvas.style.height = `${rows * step}px`;
     this.canvas.getContext("2d")?.scale(ratio, ratio);
-    this.drawn = [];
+    this.drawn = new Int32Array(items.length).fill(-1);
     this.draw();
   }
 
   draw() {
     const context = this.canvas.getContext("2d");
     if (context === null) return;
-    for (const [place, square] of this.squares.entries()) {
-      const height = Math.round(Math.min(1, Math.max(0, square.share)) * this.size);
-      const tone = toneOf(square.share);
-      const looks = `${height} ${tone} ${square.mark} ${place === this.chosen}`;
+    const { items, size, shareOf, markOf } = this.shown;
+    for (let place = 0; place < this.drawn.length; place++) {
+      const share = shareOf(items[place]);
+      const height = Math.round(Math.min(1, Math.max(0, share)) * size);
+      const tone = TONES.indexOf(toneOf(share));
+      const mark = MARKS.indexOf(markOf(items[place]));
+      const looks = height * 64 + tone * 16 + mark * 2 + (place === this.chosen ? 1 : 0);
       if (this.drawn[place] === looks) continue;
       this.drawn[place] = looks;
-      this.drawSquare(context, place, square, height, tone);
+      this.drawSquare(context, place, height, /** @type {string} */ (TONES[tone]), /** @type {Mark} */ (MARKS[mark]));
     }
   }
 
   /**
    * @param {CanvasRenderingContext2D} context
    * @param {number} place
-   * @param {Square} square
    * @param {number} height
    * @param {string} tone
+   * @param {Mark} mark
    */
-  drawSquare(context, place, square, height, tone) {
-    const { size } = this;
+  drawSquare(context, place, height, tone, mark) {
+    const { size } = this.shown;
     const x = (place % this.perRow) * (size + GAP) + 1;
     const y = Math.floor(place / this.perRow) * (size + GAP) + 1;
     context.clearRect(x - 1, y - 1, size + GAP, size + GAP);
@@ -112,19 +132,19 @@ export class HostSquares extends HTMLElement {
     context.fillRect(x, y + size - height, size, height);
     context.lineWidth = 1;
     context.strokeStyle = /** @type {string} */ (colours["line"]);
-    if (square.mark === "down") {
+    if (mark === "down") {
       context.fillStyle = /** @type {string} */ (colours["panel"]);
       context.fillRect(x, y, size, size);
       context.strokeStyle = /** @type {string} */ (colours["bad-fill"]);
       context.lineWidth = size > 12 ? 2 : 1.5;
       line(context, x + size * 0.25, y + size * 0.25, x + size * 0.75, y + size * 0.75);
       line(context, x + size * 0.75, y + size * 0.25, x + size * 0.25, y + size * 0.75);
-    } else if (square.mark === "disabled") {
+    } else if (mark === "disabled") {
       context.strokeStyle = /** @type {string} */ (colours["text"]);
       line(context, x, y + size, x + size, y);
       line(context, x, y + size / 2, x + size / 2, y);
       line(context, x + size / 2, y + size, x + size, y + size / 2);
-    } else if (square.mark === "warn") {
+    } else if (mark === "warn") {
       context.fillStyle = /** @type {string} */ (colours["text"]);
       context.beginPath();
       context.moveTo(x + size, y);
@@ -161,10 +181,11 @@ export class HostSquares extends HTMLElement {
   /** @param {PointerEvent} event */
   placeAt(event) {
     const box = this.canvas.getBoundingClientRect();
-    const column = Math.floor((event.clientX - box.left) / (this.size + GAP));
-    const row = Math.floor((event.clientY - box.top) / (this.size + GAP));
+    const { items, size } = this.shown;
+    const column = Math.floor((event.clientX - box.left) / (size + GAP));
+    const row = Math.floor((event.clientY - box.top) / (size + GAP));
     const place = row * this.perRow + column;
-    return column >= 0 && column < this.perRow && row >= 0 && place < this.squares.length ? place : -1;
+    return column >= 0 && column < this.perRow && row >= 0 && place < items.length ? place : -1;
   }
 
   /** @param {KeyboardEvent} event */
@@ -173,9 +194,9 @@ export class HostSquares extends HTMLElement {
     const step = /** @type {Record<string, number>} */ (steps)[event.key];
     if (step !== undefined) {
       const place = this.chosen < 0 ? 0 : this.chosen + step;
-      if (place >= 0 && place < this.squares.length) this.choose(place);
+      if (place >= 0 && place < this.shown.items.length) this.choose(place);
     } else if (event.key === "Home") this.choose(0);
-    else if (event.key === "End") this.choose(this.squares.length - 1);
+    else if (event.key === "End") this.choose(this.shown.items.length - 1);
     else if (event.key === "Enter" && this.chosen >= 0) this.open(this.chosen);
     else return;
     event.preventDefault();
@@ -191,7 +212,7 @@ export class HostSquares extends HTMLElement {
 
   /** @param {number} place */
   open(place) {
-    if (place >= 0) this.tell("open", place);
+    if (place in this.shown.items) this.tell("open", place);
   }
 
   /**
@@ -199,7 +220,8 @@ export class HostSquares extends HTMLElement {
    * @param {number} place
    */
   tell(what, place) {
-    this.dispatchEvent(new CustomEvent(what, { detail: this.squares[place]?.key ?? null }));
+    const { items, keyOf } = this.shown;
+    this.dispatchEvent(new CustomEvent(what, { detail: place in items ? keyOf(items[place]) : null }));
   }
 }
 

@@ -21,7 +21,8 @@ const HEARTBEATS_MISSED_MAX = 3;
 export class EventStream {
   /**
    * @param {number} heartbeatSeconds how often the server sends at least a comment
-   * @param {{ onEvent: (event: Api.Event) => void, onReset: () => void, onCondition: (condition: Condition) => void }} calls
+   * @param {{ onEvent: (event: Api.Event) => void, room: () => Promise<void>, onReset: () => void, onCondition: (condition: Condition) => void }} calls
+   *   `room`: until there is room for more events
    */
   constructor(heartbeatSeconds, calls) {
     this.calls = calls;
@@ -120,12 +121,13 @@ export class EventStream {
         const { done, value } = await reader.read();
         if (done) return;
         clearTimeout(watchdog);
-        watchdog = setTimeout(giveUp, this.silenceMs);
         text += value;
         const parts = text.split("\n\n");
         text = parts.pop() ?? "";
         for (const part of parts) this.take(part);
         if (this.condition === "catching up" && this.index >= this.end) this.become("live");
+        await this.calls.room();
+        watchdog = setTimeout(giveUp, this.silenceMs);
       }
     } finally {
       clearTimeout(watchdog);

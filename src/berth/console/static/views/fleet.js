@@ -5,8 +5,8 @@ import { html, nothing } from "../vendor/lit-html/lit-html.js";
 import { repeat } from "../vendor/lit-html/directives/repeat.js";
 import { goTo, linkTo } from "../address.js";
 import { get } from "../api.js";
-import { findHost, fleet, wantFleet } from "../fleet.js";
-import { count, formatShare } from "../format.js";
+import { findHost, fleet, hostsByName, wantFleet } from "../fleet.js";
+import { count, formatShare, sortKeyOf } from "../format.js";
 import { redraw } from "../frame.js";
 import { classesOf, domainOf, stateChip } from "../hosts.js";
 import { bar, choice, filters, link, refusalOf, table, textFilter } from "../parts.js";
@@ -17,6 +17,7 @@ import "../squares.js";
 /** @typedef {{ name: string, hosts: Host[] }} Block */
 
 const HOLDERS_SHOWN = 6;
+const HOSTS_ASKED_FOR_CLASSES = 200;
 const REST_MS = 250;
 const SORTED_FOR_MS = 1000;
 const ROWS_SORTED_LIVE = 1000;
@@ -29,10 +30,9 @@ let resting;
 /** @param {import("../address.js").Address} address */
 export function drawFleet({ query }) {
   wantFleet();
-  const classes = classesOf([...fleet.hosts.values()].slice(0, 200).map((host) => host.usage));
+  const { blocks, classes } = makeBlocks(query);
   const by = query.get("by") ?? classes[0] ?? "state";
   const isTable = query.get("as") === "table";
-  const blocks = makeBlocks(query);
   const shown = blocks.reduce((sum, block) => sum + block.hosts.length, 0);
   return html`<div class="head"><h1>Fleet</h1><span class="quiet" role="status">${tellCount(shown)}</span></div>
     ${fleet.error === null ? nothing : refusalOf(fleet.error)}
@@ -58,24 +58,24 @@ function tellCount(shown) {
 
 // -- which hosts, in which blocks -----------------------------------------------------------------
 
-/** @type {{ key: string, blocks: Block[], kinds: Array<[string, string]> }} */
-let made = { key: "", blocks: [], kinds: [] };
+/** @type {{ key: string, blocks: Block[], kinds: Array<[string, string]>, classes: string[] }} */
+let made = { key: "", blocks: [], kinds: [], classes: [] };
 
 /**
  * The blocks, made again only if hosts, states, names or domains have changed, or something else is asked for.
  * @param {URLSearchParams} query
- * @returns {Block[]}
  */
 function makeBlocks(query) {
   const group = query.get("group") ?? "cell";
   const name = (query.get("name") ?? "").toLowerCase();
   const state = query.get("state") ?? "";
   const key = [fleet.shape, group, name, state].join("\n");
-  if (made.key === key) return made.blocks;
+  if (made.key === key) return made;
   /** @type {Map<string, Host[]>} */
   const groups = new Map();
   const kinds = new Set(["cell"]);
-  for (const host of fleet.hosts.values()) {
+  const all = hostsByName();
+  for (const host of all) {
     for (const { kind } of host.domains) kinds.add(kind);
     if ((name !== "" && !host.name.toLowerCase().includes(name)) || !isInState(host, state)) continue;
     const at = group === "none" ? "" : domainOf(host, group);
@@ -83,13 +83,12 @@ function makeBlocks(query) {
     if (hosts === undefined) groups.set(at, [host]);
     else hosts.push(host);
   }
-  const collator = new Intl.Collator("en", { numeric: true });
-  const blocks = [...groups].sort(([one], [other]) => collator.compare(one, other)).map(([at, hosts]) => ({
-    name: at === "" ? (group === "none" ? "All hosts" : `In no ${group}`) : at,
-    hosts: hosts.sort((one, other) => collator.compare(one.name, other.name)),
-  }));
-  made = { key, blocks, kinds: [...kinds].sort().map((kind) => [kind, kind]) };
-  return blocks;
+  const blocks = [...groups]
+    .map(([at, hosts]) => ({ at: sortKeyOf(at), name: at === "" ? (group === "none" ? "All hosts" : `In no ${group}`) : at, hosts }))
+    .sort((one, other) => (one.at < other.at ? -1 : 1));
+  const some = all.slice(0, HOSTS_ASKED_FOR_CLASSES);
+  made = { key, blocks, kinds: [...kinds].sort().map((kind) => [kind, kind]), classes: classesOf(some.map((host) => host.usage)) };
+  return made;
 }
 
 /** @returns {Array<[string, string]>} */
@@ -117,11 +116,13 @@ function isInState(host, state) {
 function drawSquares(blocks, by, shown) {
   if (blocks.length === 0) return fleet.isWhole ? html`<p class="quiet">No host is as asked for.</p>` : html`<p class="quiet" role="status">Reading …</p>`;
   const size = shown > 3000 ? 9 : shown > 600 ? 14 : shown > 100 ? 24 : 36;
+  const keyOf = (/** @type {Host} */ host) => host.uuid;
+  const shareOf = (/** @type {Host} */ host) => (by === "failures" ? Math.min(1, host.build_failures / 5) : Math.max(0, usedShareOf(host, by)));
   return html`<div class="map">
     <div class="blocks">${repeat(blocks, (block) => block.name, (block) => html`<section class="panel block">
       <header><h2>${block.name}</h2><span class="quiet">${tellBlock(block, by)}</span></header>
       <host-squares role="group" aria-label="${block.name}: ${count(block.hosts.length, "host")}. Arrow keys choose a host, Enter opens it."
-        .content=${{ size, squares: block.hosts.map((host) => squareOf(host, by)) }}
+        .content=${{ items: block.hosts, size, keyOf, shareOf, markOf }}
         @point=${(/** @type {CustomEvent} */ event) => point(event.detail)}
         @open=${(/** @type {CustomEvent} */ event) => goTo(linkTo("host", event.detail))}></host-squares>
     </section>`)}</div>
@@ -150,14 +151,10 @@ function tellBlock(block, by) {
 
 /**
  * @param {Host} host
- * @param {string} by
- * @returns {import("../squares.js").Square}
+ * @returns {import("../squares.js").Mark}
  */
-function squareOf(host, by) {
-  const use = host.usage[by];
-  const share = by === "failures" ? Math.min(1, host.build_failures / 5) : use === undefined || use.capacity === 0 ? 0 : use.used / use.capacity;
-  const mark = host.down ? "down" : host.disabled ? "disabled" : host.complaints.length > 0 || host.build_failures > 0 ? "warn" : "";
-  return { key: host.uuid, share, mark };
+function markOf(host) {
+  return host.down ? "down" : host.disabled ? "disabled" : host.complaints.length > 0 || host.build_failures > 0 ? "warn" : "";
 }
 
 /** @param {string} by */
@@ -232,7 +229,7 @@ function drawTable(blocks, classes) {
     ...classes.slice(0, 4).map((name) => ({
       name,
       label: name,
-      by: (/** @type {Host} */ one) => shareOf(one, name),
+      by: (/** @type {Host} */ one) => usedShareOf(one, name),
       cell: (/** @type {Host} */ one) => bar(name, one.usage[name]?.used ?? 0, one.usage[name]?.capacity ?? 0),
       isWide: name !== classes[0],
     })),
@@ -242,10 +239,11 @@ function drawTable(blocks, classes) {
 }
 
 /**
+ * The used part of a class; -1 if the host has none of it.
  * @param {Host} host
  * @param {string} name
  */
-function shareOf(host, name) {
+function usedShareOf(host, name) {
   const use = host.usage[name];
   return use === undefined || use.capacity === 0 ? -1 : use.used / use.capacity;
 }

@@ -13,6 +13,9 @@ import { amounts } from "./server.js";
 
 /** @typedef {Api.HostTreeDetail} Tree */
 /** @typedef {Api.TreePart} Part */
+/** @typedef {Api.HostConsumer} Consumer */
+
+const HOLDERS_SHOWN = 12;
 
 /** @type {{ id: string, name: string }} */
 let last = { id: "", name: "Host" };
@@ -94,7 +97,10 @@ function drawTree(host) {
   /** @type {Map<string | null, Part[]>} */
   const below = new Map();
   for (const part of host.providers) below.set(part.parent, [...(below.get(part.parent) ?? []), part]);
-  return html`<ul class="tree">${(below.get(null) ?? []).map((part) => drawPart(part, "", below))}</ul>`;
+  /** @type {Map<string, Consumer[]>} */
+  const holders = new Map();
+  for (const consumer of host.consumers) for (const provider of Object.keys(consumer.allocations)) holders.set(provider, [...(holders.get(provider) ?? []), consumer]);
+  return html`<ul class="tree">${(below.get(null) ?? []).map((part) => drawPart(part, "", below, holders))}</ul>`;
 }
 
 /**
@@ -102,9 +108,10 @@ function drawTree(host) {
  * @param {Part} part
  * @param {string} above the name of what it is in: names repeat it, and the picture need not
  * @param {Map<string | null, Part[]>} below
+ * @param {Map<string, Consumer[]>} holders
  * @returns {import("../parts.js").Template}
  */
-function drawPart(part, above, below) {
+function drawPart(part, above, below, holders) {
   const children = below.get(part.uuid) ?? [];
   const short = above !== "" && part.name.startsWith(above) ? part.name.slice(above.length).replace(/^[_\-:.]+/, "") : part.name;
   return html`<li class="part">
@@ -112,8 +119,24 @@ function drawPart(part, above, below) {
       ${part.traits.length === 0 ? nothing : html`<details><summary>${count(part.traits.length, "trait")}</summary><p class="traits">${part.traits.map((trait) => html`<code>${trait}</code> `)}</p></details>`}
     </div>
     ${drawInventories(part)}
-    ${children.length === 0 ? nothing : html`<ul class="tree">${children.map((child) => drawPart(child, part.name, below))}</ul>`}
+    ${part.parent === null ? nothing : drawHolders(holders.get(part.uuid) ?? [])}
+    ${children.length === 0 ? nothing : html`<ul class="tree">${children.map((child) => drawPart(child, part.name, below, holders))}</ul>`}
   </li>`;
+}
+
+/**
+ * Who holds a part of a host: a device, or some of a NUMA cell. Of the host itself, the table says it.
+ * @param {Consumer[]} holders
+ */
+function drawHolders(holders) {
+  if (holders.length === 0) return nothing;
+  const more = holders.length - HOLDERS_SHOWN;
+  return html`<p class="held"><span class="quiet">Held by</span> ${holders.slice(0, HOLDERS_SHOWN).map((one, place) => html`${place === 0 ? "" : ", "}${nameOf(one)}`)}${more > 0 ? ` and ${formatNumber(more)} more` : ""}</p>`;
+}
+
+/** @param {Consumer} consumer */
+function nameOf(consumer) {
+  return consumer.type === "INSTANCE" && consumer.name !== null ? link("server", consumer.uuid, consumer.name) : html`${consumer.name ?? ""} <code>${consumer.uuid}</code>`;
 }
 
 /** @param {Part} part */
@@ -134,9 +157,9 @@ function drawInventories(part) {
 /** @param {Tree} host */
 function drawConsumers(host) {
   const names = new Map(host.providers.map((part) => [part.uuid, part.name]));
-  /** @type {import("../parts.js").Column<Api.HostConsumer>[]} */
+  /** @type {import("../parts.js").Column<Consumer>[]} */
   const columns = [
-    { name: "consumer", label: "Consumer", by: (one) => one.name ?? one.uuid, cell: (one) => (one.type === "INSTANCE" && one.name !== null ? link("server", one.uuid, one.name) : html`${one.name ?? ""} <code>${one.uuid}</code>`) },
+    { name: "consumer", label: "Consumer", by: (one) => one.name ?? one.uuid, cell: nameOf },
     { name: "type", label: "Type", by: (one) => one.type, isWide: true },
     { name: "project", label: "Project", by: (one) => one.project_id, isWide: true },
     {

@@ -16,6 +16,7 @@ import { use } from "../sources.js";
 const HOW = { paceMs: 2000, ageMaxMs: 10_000 };
 const CHANGES_SHOWN = 3;
 const EVENTS_SHOWN = 8;
+const REQUEST_ID = /(req-[0-9a-f]{8}-[0-9a-f-]{27})/;
 /** @type {Record<Api.Wrong["kind"], [import("../parts.js").Tone, string, string]>} */
 const KINDS = {
   cell_unreachable: ["bad", "cell away", ""],
@@ -66,10 +67,17 @@ function drawWrong(overview) {
         <div>${chip(tone, word)}</div>
         <div><b>${view === "" ? name : html`<a href=${view === "doctor" ? linkTo("doctor") : linkTo(view, one.object)}>${name}</a>`}</b>
           ${one.since === null ? nothing : html`<span class="quiet">for ${formatDuration(secondsSince(one.since))}</span>`}
-          <div>${one.text}</div><div class="quiet">${one.what_to_do}</div></div>
+          <div>${linkRequests(one.text)}</div>
+          <div class="quiet">${one.what_to_do}${one.kind === "server_in_error" && may("berth:explain") ? html` <a href=${linkTo("why", "", { server: one.object })}>Would it fit now?</a>` : nothing}</div></div>
       </li>`;
     })}</ul>
     ${all > shown ? html`<p class="quiet">${formatNumber(all - shown)} more of the same kinds.</p>` : nothing}`;
+}
+
+/** A text whose request ids lead to what was done by them. @param {string} text */
+function linkRequests(text) {
+  if (!may("berth:events:list")) return text;
+  return html`${text.split(REQUEST_ID).map((part) => (REQUEST_ID.test(part) ? html`<a href=${linkTo("journal", "", { request_id: part })}>${part}</a>` : part))}`;
 }
 
 /** @param {Overview} overview */

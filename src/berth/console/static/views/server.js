@@ -171,36 +171,59 @@ export function amounts(resources) {
  * @param {import("../sources.js").Concerns} concerns
  */
 function drawTimeline(id, concerns) {
-  const source = use(`actions ${id}`, () => readActions(id), concerns);
-  return panel("Operations", show(source, (actions) => html`<ol class="timeline">${actions.map(drawAction)}</ol>`));
+  const source = use(`actions ${id}`, () => readActions(id), concerns, { ageMaxMs: 5000 });
+  return panel("Operations", show(source, ({ actions, running }) => html`<ol class="timeline">${actions.map((action) => drawAction(action, running.find((one) => one.request_id === action.request_id)))}</ol>`));
 }
 
 /**
+ * The last actions with the steps that have ended, and what is under way.
  * @param {string} id
- * @returns {Promise<InstanceAction[]>}
+ * @returns {Promise<{ actions: InstanceAction[], running: Api.OperationDetail[] }>}
  */
 async function readActions(id) {
   const base = `${COMPUTE}/servers/${encodeURIComponent(id)}/os-instance-actions`;
   /** @type {{ instanceActions: InstanceAction[] }} */
   const { instanceActions } = await get(`${base}?limit=${ACTIONS_MAX}`);
-  if (!may("os_compute_api:os-instance-actions:show")) return instanceActions;
-  return Promise.all(instanceActions.map(async ({ request_id }) => {
-    /** @type {{ instanceAction: InstanceAction }} */
-    const { instanceAction } = await get(`${base}/${request_id}`);
-    return instanceAction;
-  }));
+  const actions = may("os_compute_api:os-instance-actions:show") ? await Promise.all(instanceActions.map(({ request_id }) => readAction(`${base}/${request_id}`))) : instanceActions;
+  return { actions, running: may("berth:operations:list") ? await readRunning(id) : [] };
 }
 
-/** @param {InstanceAction} action */
-function drawAction(action) {
+/** @param {string} path */
+async function readAction(path) {
+  /** @type {{ instanceAction: InstanceAction }} */
+  const { instanceAction } = await get(path);
+  return instanceAction;
+}
+
+/** @param {string} id */
+async function readRunning(id) {
+  /** @type {Api.Operations} */
+  const { operations } = await get(`berth/v1/operations?state=running&server=${encodeURIComponent(id)}`);
+  return operations;
+}
+
+/**
+ * @param {InstanceAction} action
+ * @param {Api.OperationDetail} [running] the same, if it is under way
+ */
+function drawAction(action, running) {
+  const ended = action.events ?? [];
   return html`<li>
     <div class="head"><h3>${action.action}</h3>${time(action.start_time)}<span class="quiet">by ${action.user_id}</span>
       ${may("berth:events:list") ? html`<a href=${linkTo("journal", "", { request_id: action.request_id })}><code>${action.request_id}</code></a>` : html`<code>${action.request_id}</code>`}</div>
     ${action.message ? html`<p class="bad">${action.message}</p>` : nothing}
-    ${action.events === undefined || action.events.length === 0 ? nothing : html`<table><caption class="hidden">Steps of ${action.action}</caption>
+    ${ended.length === 0 && !running?.step ? nothing : html`<table><caption class="hidden">Steps of ${action.action}</caption>
       <thead><tr><th scope="col">Step</th><th scope="col">Result</th><th scope="col">Host</th><th scope="col" class="number">Took</th><th scope="col" class="wide">Began</th></tr></thead>
-      <tbody>${action.events.map(drawStep)}</tbody></table>`}
+      <tbody>${ended.map(drawStep)}${running?.step ? drawRunning(running) : nothing}</tbody></table>`}
   </li>`;
+}
+
+/** The step that is under way. @param {Api.OperationDetail} running */
+function drawRunning(running) {
+  const attempt = running.attempt > 1 ? `, attempt ${running.attempt}` : "";
+  const { deadline } = running;
+  return html`<tr><td>${running.step}</td><td>${running.overdue ? chip("warn", `overdue${attempt}`) : chip("busy", `under way${attempt}`)}${deadline === null ? nothing : html`<div class="quiet">should end by ${time(deadline)}</div>`}</td>
+    <td>${running.host ? link("host", running.host) : ""}</td><td></td><td class="wide"></td></tr>`;
 }
 
 /** @param {import("../compute.js").ActionEvent} step */

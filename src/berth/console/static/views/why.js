@@ -25,12 +25,19 @@ export function drawWhy({ query }) {
       const asked = askedOf(query, found);
       const server = query.get("server");
       if (server) {
-        return html`<p>Would the server ${link("server", server, server)} fit now, with all that it needs? <a href=${linkTo("why")}>Ask something else</a></p>
+        return html`${panel("The question", html`<p class="change">Would the server ${link("server", server, nameOf(server))} fit now, with all that it needs?
+            <button class="main" @click=${() => changeQuery({ asked: Date.now() })}>Ask again</button> <a href=${linkTo("why")}>Ask something else</a></p>`)}
           ${drawAnswer({ server }, query)}`;
       }
       return html`${panel("The question", drawForm(query, found, asked))}
         ${asked === null ? nothing : drawAnswer(asked, query)}`;
     })}`;
+}
+
+/** What a server is called, as soon as that is known. @param {string} id */
+function nameOf(id) {
+  const source = use(`name of ${id}`, () => /** @type {Promise<{ server: { name: string } }>} */ (get(`${COMPUTE}/servers/${encodeURIComponent(id)}`)), () => false);
+  return source.value?.server.name ?? id;
 }
 
 /** @returns {Promise<Choices>} */
