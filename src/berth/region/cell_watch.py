@@ -33,6 +33,8 @@ from berth.view import View
 _log = logging.getLogger(__name__)
 
 _LOOK_S: Final = 5.0
+_CHECK_S: Final = 5.0
+"""How long a database that could not be used may take to say that it can be."""
 _REFRESH_S: Final = 50
 """How long at least passes between two records of when conductors were heard of: each says it once a
 minute."""
@@ -46,7 +48,7 @@ async def _look_again(cell: Engine) -> None:
     it."""
     if cell.ready is not None:
         with contextlib.suppress(Unavailable, TimeoutError):
-            async with asyncio.timeout(_LOOK_S):
+            async with asyncio.timeout(_CHECK_S):
                 await cell.check_ready()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from berth.cell.journal import open_cell_engine
 from berth.cell.saga_runs import begin_term
-from berth.engine import Engine
+from berth.engine import Engine, Unavailable
 from berth.model.events import Origin
 from berth.model.servers import CellStatus
 from berth.region import cell_watch
@@ -34,10 +34,13 @@ async def started(path: Path) -> AsyncIterator[Engine]:
 class OutOfReach:
     """The journal of a cell that was read once, and cannot be reached any more."""
 
-    outage = "connection refused"
+    outage = ready = "connection refused"
 
     def __init__(self, engine: Engine) -> None:
         self.view = engine.view
+
+    async def check_ready(self) -> str:
+        return self.ready
 
 
 @pytest.fixture(autouse=True)
@@ -76,3 +79,24 @@ async def test_a_process_out_of_reach_does_not_say_that_the_conductor_was_heard_
         status = region.view.records.get(CellStatus, "cell1")
         assert status is not None
         assert (status.is_reachable, status.text) == (False, "connection refused")
+
+
+async def test_a_database_that_is_back_is_noticed_though_nothing_is_written_to_it(tmp_path: Path) -> None:
+    file, away = tmp_path / "cell.db", tmp_path / "away.db"
+
+    def status_of(region: Engine) -> bool | None:
+        status = region.view.records.get(CellStatus, "cell1")
+        return None if status is None else status.is_reachable
+
+    async with started(tmp_path / "region.db") as region, started(file) as cell:
+        watch = CellWatch(region, ["cell1"], FakeClock())
+        watch.note_open("cell1", cell)
+        assert await cell.submit(begin_term(cell.view, 100), ORIGIN, lambda view, changed: None) is None
+        file.rename(away)
+        with pytest.raises(Unavailable):
+            await cell.submit(begin_term(cell.view, 200), ORIGIN, lambda view, changed: None)
+        await watch.report()
+        assert status_of(region) is False
+        away.rename(file)
+        await watch.report()
+        assert status_of(region) is True
