@@ -5,14 +5,13 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Final
 
-import httpx
 import msgspec
 import pytest
 
 from berth.agent.drivers.behaviour import Rule, SimBehaviour
 from berth.cell.conductor import Deadlines
 from berth.cell.protocol import ReportedProvider
-from berth.client import Client
+from berth.client import Client, WireRequest
 from berth.doctor.findings import examine
 from berth.main import application
 from berth.model.rejections import ConfirmBegun, NoFit, RevertBegun
@@ -80,8 +79,8 @@ async def test_a_lost_answer_and_somebody_elses_change_do_not_double_anything() 
         before = await _at_rest(cloud, server.id)
         lost: list[asyncio.Task[None]] = []
 
-        def lose(source: str, address: str, request: httpx.Request) -> Mishap | None:
-            is_claim = source == "cell1" and (request.method, request.url.path) == ("POST", "/allocations")
+        def lose(source: str, address: str, request: WireRequest) -> Mishap | None:
+            is_claim = source == "cell1" and (request.method, request.path) == ("POST", "/allocations")
             if lost or not is_claim or len(msgspec.json.decode(request.content)) != 2:
                 return None
             lost.append(asyncio.create_task(add_then()))

@@ -6,13 +6,13 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, Final
 
-import httpx
 import msgspec
 import pytest
 
 from berth.agent.fleet import SimInventory, SimProvider, provider_id
 from berth.cell import hosts, providers, saga_runs
 from berth.cell.conductor import Conductor
+from berth.client import WireRequest
 from berth.doctor.findings import examine
 from berth.model.events import Origin
 from berth.model.ids import ProviderId
@@ -96,7 +96,7 @@ class Operator:
         await self.cloud.until(lambda view: not len(view.down))
 
     def placement_fails(
-        self, fails: Callable[[httpx.Request], bool] | None, how: Mishap = "request cut"
+        self, fails: Callable[[WireRequest], bool] | None, how: Mishap = "request cut"
     ) -> None:
         """Have some of the conductor's requests to Placement go wrong; None: no more."""
         self.cloud.network.decide = (
@@ -129,8 +129,8 @@ async def running() -> AsyncIterator[Operator]:
         yield operator
 
 
-def is_about_providers(request: httpx.Request) -> bool:
-    return request.url.path.startswith("/resource_providers")
+def is_about_providers(request: WireRequest) -> bool:
+    return request.path.startswith("/resource_providers")
 
 
 def gpu(number: int, **fields: Any) -> SimProvider:
@@ -426,12 +426,12 @@ async def test_a_device_comes_back_as_it_was_though_placement_was_away_when_it_w
     async with running() as operator:
         is_away = False
 
-        def is_cut_off(request: httpx.Request) -> bool:
+        def is_cut_off(request: WireRequest) -> bool:
             """The device is withheld, and nothing more is heard."""
             nonlocal is_away
             was_away = is_away
             path = f"/resource_providers/{GPU1}/inventories"
-            is_away = is_away or (request.method, request.url.path) == ("PUT", path)
+            is_away = is_away or (request.method, request.path) == ("PUT", path)
             return was_away and is_about_providers(request)
 
         await operator.claim(GPU1, {"VGPU": 1})
@@ -486,7 +486,7 @@ async def test_complaints_of_a_host_without_a_provider_are_seen(monkeypatch: pyt
     async with running() as operator:
         cloud = operator.cloud
         operator.placement_fails(
-            lambda request: (request.method, request.url.path) == ("POST", "/resource_providers")
+            lambda request: (request.method, request.path) == ("POST", "/resource_providers")
         )
         add_host(cloud, "host-0005")
         new = provider_id("host-0005")

@@ -3,7 +3,6 @@
 import random
 from typing import Any
 
-import httpx
 import msgspec
 import pytest
 
@@ -11,6 +10,7 @@ from berth.agent.commands import CommandRunner
 from berth.agent.state import AgentState
 from berth.cell import saga_runs
 from berth.cell.protocol import REPORT, AgentCommand
+from berth.client import WireAnswer, WireRequest
 from berth.engine.engine import Engine
 from berth.model.commands import Enact
 from berth.model.events import RecordChanged
@@ -46,9 +46,9 @@ async def kill_at_report(simulation: Simulation, rng: random.Random) -> None:
     cloud = simulation.cloud
     left = [True]
 
-    def kill(source: str, request: httpx.Request, response: httpx.Response, server: Process) -> None:
+    def kill(source: str, request: WireRequest, response: WireAnswer, server: Process) -> None:
         cell = cloud.cells.get(server.name)
-        if request.url.path == REPORT and cell is not None and cell.process is server and left:
+        if request.path == REPORT and cell is not None and cell.process is server and left:
             left.clear()
             simulation.world.call_later(0, cell.crash)
 

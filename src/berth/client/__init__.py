@@ -3,6 +3,7 @@
 from berth.client.client import PART_OF, Answer, Client, ClientError, Unreachable, connect_directly
 from berth.client.clouds import CloudDescription, CloudError, read_cloud, read_variables
 from berth.client.keystone import CloudLogin, Token, keystone_token
+from berth.client.transport import Transport, WireAnswer, WireRequest, WireStream
 
 __all__ = [
     "PART_OF",
@@ -13,7 +14,11 @@ __all__ = [
     "CloudError",
     "CloudLogin",
     "Token",
+    "Transport",
     "Unreachable",
+    "WireAnswer",
+    "WireRequest",
+    "WireStream",
     "connect_directly",
     "keystone_token",
     "read_cloud",

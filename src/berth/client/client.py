@@ -10,6 +10,7 @@ Placement is in its configuration alone.
 """
 
 import asyncio
+import contextlib
 import functools
 import re
 import ssl
@@ -23,6 +24,7 @@ import httpx
 import msgspec
 
 from berth.client.keystone import Token
+from berth.client.transport import HttpTransport, Transport, WireRequest, parse_url
 
 _ANSWER_BYTES_MAX: Final = 64 << 20
 _EVENT_BYTES_MAX: Final = 64 << 20
@@ -35,7 +37,6 @@ _UNAUTHORIZED: Final = 401
 _UNAVAILABLE: Final = (502, 503, 504)
 _PAUSE_FIRST_S: Final = 0.25
 _PAUSE_MAX_S: Final = 5.0
-_SILENCE_MAX_S: Final = 90.0
 _TOKEN_HEADER: Final = "x-auth-token"
 _WITH_LENGTH: Final = ("POST", "PUT", "PATCH")
 """Methods whose requests tell their length, also if they have no body."""
@@ -113,7 +114,7 @@ class Client:
         certificate: Path | None = None,
         key: Path | None = None,
         retries: int = 0,
-        transport: httpx.AsyncBaseTransport | None = None,
+        transport: Transport | None = None,
         answer_bytes_max: int = _ANSWER_BYTES_MAX,
     ) -> None:
         parts = urlsplit(endpoint)
@@ -123,30 +124,26 @@ class Client:
         self._token = token
         self._last_token: str | None = None
         self._renewing = asyncio.Lock()
-        # The transport alone: what httpx.AsyncClient adds (redirects, cookies, authentication) is not wanted
-        # here, and would double the cost of a request.
-        self._transport = transport or httpx.AsyncHTTPTransport(
-            verify=_trust(ca_file, verify, certificate, key),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=_CONNECTIONS_KEPT_MAX),
-            trust_env=False,
+        self._transport = transport or HttpTransport(
+            endpoint,
+            httpx.AsyncHTTPTransport(
+                verify=_trust(ca_file, verify, certificate, key),
+                limits=httpx.Limits(max_connections=None, max_keepalive_connections=_CONNECTIONS_KEPT_MAX),
+                trust_env=False,
+            ),
+            answer_bytes_max,
         )
-        self._prefix = endpoint.rstrip("/")
-        self._answer_bytes_max = answer_bytes_max
         self._retries = retries
-        # Kept as they are sent, and requests are made of them: what httpx.Request does with a mapping and a
-        # body takes four times as long.
-        self._headers = httpx.Headers()
+        self._headers: dict[bytes, bytes] = {}
         self.replace_headers(headers or {})
 
     def replace_headers(self, headers: Mapping[str, str]) -> None:
         """Send these headers with every request from now on, and no others that were set before."""
-        self._headers = httpx.Headers(
-            {
-                "host": _url(self._prefix).netloc.decode("ascii"),
-                "accept": "application/json",
-                "user-agent": "berth",
-            }
-        )
+        self._headers = {
+            b"host": parse_url(self.endpoint).netloc,
+            b"accept": b"application/json",
+            b"user-agent": b"berth",
+        }
         for name, value in headers.items():
             self.set_header(name, value)
 
@@ -154,7 +151,7 @@ class Client:
         """Send a header with every request from now on."""
         if _HEADER.fullmatch(name + value) is None:
             raise ValueError(f"the header {name} cannot be sent: it may have printable ASCII alone")
-        self._headers[name.lower()] = value
+        self._headers[name.lower().encode("ascii")] = value.encode("ascii")
 
     async def ask(
         self,
@@ -220,24 +217,19 @@ class Client:
         server refuses it, or says why it ends."""
         if self._token is not None and self._last_token is None:
             await self._renew_token(None)
-        request = self._make_request("GET", path, None)
-        request.headers["accept"] = "text/event-stream"
-        # The server sends a comment at least every few seconds.
-        request.extensions["timeout"] = {"read": _SILENCE_MAX_S}
+        request = self._make_request("GET", path, None, {b"accept": b"text/event-stream"})
         try:
-            async with asyncio.timeout(_TIMEOUT_S):
-                response = await self._transport.handle_async_request(request)
-            try:
-                if response.status_code != 200:
-                    content = b"".join([piece async for piece in _read_pieces(response)])
-                    answer = Answer(response.status_code, response.headers, _parse(response.headers, content))
+            async with contextlib.AsyncExitStack() as stack:
+                async with asyncio.timeout(_TIMEOUT_S):
+                    stream = await stack.enter_async_context(self._transport.stream(request))
+                if stream.status != 200:
+                    content = b"".join([piece async for piece in stream.pieces])
+                    answer = Answer(stream.status, stream.headers, _parse(stream.headers, content))
                     raise self._refuse("GET", path, answer)
-                async for event in _read_events(_read_pieces(response)):
+                async for event in _read_events(stream.pieces):
                     if event.name == "error":
                         raise ClientError(f"GET {path}: {self.endpoint} ended the stream: {event.data}")
                     yield event
-            finally:
-                await response.aclose()
         except TimeoutError:
             raise Unreachable(f"GET {path}: no answer from {self.endpoint} in {_TIMEOUT_S:g} s") from None
         except (httpx.HTTPError, OSError) as error:
@@ -249,7 +241,7 @@ class Client:
         )
 
     async def close(self) -> None:
-        await self._transport.aclose()
+        await self._transport.close()
 
     # -- one exchange ---------------------------------------------------------------------------
 
@@ -258,48 +250,32 @@ class Client:
         try:
             async with asyncio.timeout(timeout_s):
                 try:
-                    return await self._exchange(request)
+                    answer = await self._transport.exchange(request)
                 except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
                     if method != "GET":
                         raise
-                    return await self._exchange(request)
+                    answer = await self._transport.exchange(request)
         except TimeoutError:
             reason = f"no answer from {self.endpoint} in {timeout_s:g} s"
             raise Unreachable(f"{method} {path}: {reason}") from None
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             reason = f"no answer from {self.endpoint}: {_reason(error)}"
             raise Unreachable(f"{method} {path}: {reason}") from error
+        return Answer(answer.status, answer.headers, _parse(answer.headers, answer.content))
 
-    def _make_request(self, method: str, path: str, body: object) -> httpx.Request:
+    def _make_request(
+        self, method: str, path: str, body: object, headers: Mapping[bytes, bytes] | None = None
+    ) -> WireRequest:
         content = b"" if body is None else msgspec.json.encode(body)
-        request = httpx.Request(
-            method, _url(self._prefix + path), headers=self._headers, stream=httpx.ByteStream(content)
-        )
+        sent = {**self._headers, **(headers or {})}
         part_of = PART_OF.get()
         if part_of is not None:
-            request.headers["x-openstack-request-id"] = part_of
+            sent[b"x-openstack-request-id"] = part_of.encode("ascii")
         if content:
-            request.headers["content-type"] = "application/json"
+            sent[b"content-type"] = b"application/json"
         if content or method in _WITH_LENGTH:
-            request.headers["content-length"] = str(len(content))
-        return request
-
-    async def _exchange(self, request: httpx.Request) -> Answer:
-        response = await self._transport.handle_async_request(request)
-        # Said, and not looked for in all of them: what is read of them here is ASCII.
-        response.headers.encoding = "iso-8859-1"
-        try:
-            pieces: list[bytes] = []
-            size = 0
-            async for piece in _read_pieces(response):
-                size += len(piece)
-                if size > self._answer_bytes_max:
-                    # Not a ReadError: the same answer would be read a second time.
-                    raise httpx.TransportError(f"the answer has more than {self._answer_bytes_max} bytes")
-                pieces.append(piece)
-        finally:
-            await response.aclose()
-        return Answer(response.status_code, response.headers, _parse(response.headers, b"".join(pieces)))
+            sent[b"content-length"] = b"%d" % len(content)
+        return WireRequest(method, path, list(sent.items()), content)
 
     async def _renew_token(self, refused: str | None) -> None:
         """Have another token than the one that was refused. Of several callers, one fetches it."""
@@ -317,20 +293,8 @@ class Client:
 
 def connect_directly(application: Callable[..., Any], headers: Mapping[str, str] | None = None) -> Client:
     """A client whose server is an ASGI application in this process."""
-    transport = httpx.ASGITransport(application, client=("direct", 0))
-    return Client("http://direct", headers, transport=transport)
-
-
-def _read_pieces(response: httpx.Response) -> AsyncIterator[bytes]:
-    """The body as it comes; decoded, where the server has encoded it though nobody has asked for that."""
-    assert isinstance(response.stream, httpx.AsyncByteStream), "transports here are asynchronous"
-    return response.aiter_bytes() if "content-encoding" in response.headers else aiter(response.stream)
-
-
-@functools.lru_cache(maxsize=256)
-def _url(text: str) -> httpx.URL:
-    """Parsed once: an agent polls the same address for ever."""
-    return httpx.URL(text)
+    endpoint, carrier = "http://direct", httpx.ASGITransport(application, client=("direct", 0))
+    return Client(endpoint, headers, transport=HttpTransport(endpoint, carrier, _ANSWER_BYTES_MAX))
 
 
 @functools.lru_cache(maxsize=8)
@@ -376,7 +340,7 @@ def _reason(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _parse(headers: httpx.Headers, body: bytes) -> Any:
+def _parse(headers: Mapping[str, str], body: bytes) -> Any:
     if not body or "json" not in headers.get("content-type", ""):
         return None
     try:

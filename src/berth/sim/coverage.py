@@ -27,10 +27,10 @@ import asyncio
 from collections.abc import Callable, Collection, Container, Iterator
 from typing import Final, Literal, NamedTuple, ParamSpec, TypeVar
 
-import httpx
 import msgspec
 
 from berth.cell.protocol import REPORT, AgentCommand, Report
+from berth.client import WireRequest
 from berth.journal import JournalRow
 from berth.model.clusters import Cluster
 from berth.model.events import Batch, ConsumerChanged, Entry, RecordChanged
@@ -402,10 +402,10 @@ class Crashes:
 
     # -- requests -------------------------------------------------------------------------------
 
-    def _on_request(self, source: str, address: str, request: httpx.Request) -> Mishap | None:
+    def _on_request(self, source: str, address: str, request: WireRequest) -> Mishap | None:
         if not self._armed:
             return None
-        if request.url.path == REPORT:
+        if request.path == REPORT:
             report = msgspec.json.decode(request.content, type=Report)
             if self._take(self._of_command(report.command), "saved"):
                 self._kill(source)
@@ -414,16 +414,16 @@ class Crashes:
             return "request lost"
         return None
 
-    def _on_served(self, client: Process, server: Process, request: httpx.Request, edge: Edge) -> None:
+    def _on_served(self, client: Process, server: Process, request: WireRequest, edge: Edge) -> None:
         """A check only reads: no row tells of it."""
         if self._armed and client.name in self._cloud.cells:
             checked = [run for run in self._runs_in(request) if task_of(run) == ClaimTask("check")]
             if self._take([self._at(run, "region worker") for run in checked], edge):
                 self._kill(server.name)
 
-    def _runs_in(self, request: httpx.Request) -> list[SagaRun]:
+    def _runs_in(self, request: WireRequest) -> list[SagaRun]:
         """The runs whose step a request to Placement is for."""
-        return list(self._waiting_for_placement(request.url.path + request.content.decode()))
+        return list(self._waiting_for_placement(request.path + request.content.decode()))
 
     # -- commands -------------------------------------------------------------------------------
 

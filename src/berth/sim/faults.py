@@ -19,13 +19,12 @@ import random
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-import httpx
-
 from berth.agent.drivers import DriverError
 from berth.agent.drivers.behaviour import Behaviours
 from berth.agent.drivers.sim import SimDriver
 from berth.agent.state import AgentState
 from berth.cell.protocol import REPORT, AgentCommand, ReportedProvider
+from berth.client import WireRequest
 from berth.journal import JournalRow
 from berth.model.events import Batch, RecordChanged
 from berth.model.saga_runs import Phase, SagaRun
@@ -156,24 +155,24 @@ class StepFaults:
                 return "unsent"
         return None
 
-    def _on_request(self, source: str, address: str, request: httpx.Request) -> Mishap | None:
-        if request.url.path == REPORT:
+    def _on_request(self, source: str, address: str, request: WireRequest) -> Mishap | None:
+        if request.path == REPORT:
             return self._on_report(request.content.decode())
         if source not in self._cloud.cells or not self._waiting:
             return None
-        about = request.url.path + request.content.decode()
+        about = request.path + request.content.decode()
         for run in self._runs.values():
             is_about = run.server in about or (run.migration is not None and run.migration in about)
             if is_about and not isinstance(task_of(run), AgentTask | Skip):
                 return self._on_claim(run, request)
         return None
 
-    def _on_claim(self, run: SagaRun, request: httpx.Request) -> Mishap | None:
+    def _on_claim(self, run: SagaRun, request: WireRequest) -> Mishap | None:
         if (run.id, run.version) in self._refused:
             return "refused"
         is_check = task_of(run) == ClaimTask("check")
         # What every saga with a migration checks is what that holds.
-        may_fail = not is_check or (run.migration or run.server) in request.url.path
+        may_fail = not is_check or (run.migration or run.server) in request.path
         fault = self._take(run, *(("fail",) if may_fail else ()), "repeat", "lose", "late")
         if fault is None:
             return None

@@ -7,10 +7,9 @@ import asyncio
 import random
 from typing import Any, Final, TypeVar, get_args
 
-import httpx
-
 from berth.agent.drivers.behaviour import Rule, SimBehaviour
 from berth.cell.protocol import POLL, AgentCommand
+from berth.client import WireAnswer, WireRequest
 from berth.model.events import Batch, RecordChanged
 from berth.model.saga_runs import SagaRun
 from berth.sagas.saga import Verb
@@ -148,11 +147,11 @@ async def _meet_unanswered(simulation: Simulation, host: HostPart) -> None:
     network, loop = simulation.cloud.network, asyncio.get_running_loop()
     polled_s: list[float] = []
 
-    def on_sent(source: str, request: httpx.Request) -> None:
-        if source == host.name and request.url.path == POLL:
+    def on_sent(source: str, request: WireRequest) -> None:
+        if source == host.name and request.path == POLL:
             polled_s[:] = [loop.time()]
 
-    def on_answered(source: str, request: httpx.Request, response: httpx.Response, server: Process) -> None:
+    def on_answered(source: str, request: WireRequest, response: WireAnswer, server: Process) -> None:
         if source == host.name:
             polled_s.clear()
 

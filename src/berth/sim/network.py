@@ -12,15 +12,15 @@ What goes wrong is drawn from ``Weather``. On a fine day nothing does but small 
 """
 
 import asyncio
-import functools
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator, MutableMapping
-from typing import Any, Final, Literal, NamedTuple, Self, get_args
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Coroutine, MutableMapping
+from typing import Any, Final, Literal, NamedTuple, get_args
 from urllib.parse import unquote
 
 import httpx
 import msgspec
 
-from berth.client import Client
+from berth.client import Client, Transport, WireAnswer, WireRequest, WireStream
 from berth.sim.world import Process, World
 
 Application = Callable[..., Coroutine[Any, Any, None]]
@@ -31,6 +31,7 @@ MISHAPS: Final[tuple[Chance, ...]] = get_args(Chance)
 """What happens to messages by chance; the others are asked for by name."""
 
 
+_JSON: Final = {"content-type": "application/json"}
 _DIED: Final = "connection reset: the server died"
 _UNREAD_MAX: Final = 16
 """How many pieces of a stream are on their way before the sender has to wait."""
@@ -60,16 +61,16 @@ class Network:
         self._listening: dict[str, list[tuple[Process, Application]]] = {}
         self._blocked: set[tuple[str, str]] = set()
         self.weather = FINE
-        self.decide: Callable[[str, str, httpx.Request], Mishap | None] | None = None
+        self.decide: Callable[[str, str, WireRequest], Mishap | None] | None = None
         self.happened: dict[str, int] = {}
         self.restless: Callable[[str], None] | None = None
         """Told of who asks without a pause."""
-        self.served: Callable[[Process, Process, httpx.Request, Edge], None] | None = None
+        self.served: Callable[[Process, Process, WireRequest, Edge], None] | None = None
         """Told of each request by whom it is sent, and by whom it is about to be served, or was. The latter
         may be killed there."""
-        self.sent: list[Callable[[str, httpx.Request], None]] = []
+        self.sent: list[Callable[[str, WireRequest], None]] = []
         """Told of every request, and by whom it is sent."""
-        self.answered: list[Callable[[str, httpx.Request, httpx.Response, Process], None]] = []
+        self.answered: list[Callable[[str, WireRequest, WireAnswer, Process], None]] = []
         """Told of every answer when it leaves, by whom its request was sent, and who has served it."""
         self._sent: dict[str, tuple[int, int]] = {}
         self.crowds: set[str] = set()
@@ -91,9 +92,9 @@ class Network:
         """A client in a process, of whoever serves an address at the time of a request."""
         return Client(f"http://{address}", headers, transport=self.connect(source, address))
 
-    def connect(self, source: Process, address: str) -> httpx.AsyncBaseTransport:
+    def connect(self, source: Process, address: str) -> Transport:
         """The way from a process to an address."""
-        return _Transport(self, source, address)
+        return SimTransport(self, source, address)
 
     def block(self, source: str, address: str) -> None:
         """Let nothing through from one to the other; answers the other way still are."""
@@ -110,16 +111,15 @@ class Network:
 
     # -- one exchange ---------------------------------------------------------------------------
 
-    async def exchange(self, client: Process, address: str, request: httpx.Request) -> httpx.Response:
+    async def exchange(self, client: Process, address: str, request: WireRequest) -> WireAnswer:
         source = client.name
-        request.read()
         self._count(source)
         for told in self.sent:
             told(source, request)
         mishap = self.decide(source, address, request) if self.decide is not None else None
         if mishap is None and self.weather.mishaps and self._rng.random() < self.weather.mishaps:
             mishap = self._rng.choice(MISHAPS)
-        what = f"{request.method} {request.url.raw_path.decode()} at {address}"
+        what = f"{request.method} {request.path} at {address}"
         if mishap is not None:
             self.happened[mishap] = self.happened.get(mishap, 0) + 1
             self._world.trace.note(source, f"{what}: {mishap}")
@@ -129,8 +129,8 @@ class Network:
             answer = await exchange.answered
         finally:
             exchange.end()
-        said = "" if answer.status_code < 400 or answer.status_code == 503 else f" {answer.read().decode()}"
-        self._world.trace.note(source, f"{what}: {answer.status_code}{said}")
+        said = "" if answer.status < 400 or answer.status == 503 else f" {answer.content.decode()}"
+        self._world.trace.note(source, f"{what}: {answer.status}{said}")
         return answer
 
     def _count(self, source: str) -> None:
@@ -162,7 +162,7 @@ class Network:
         return self._rng.choice(alive)
 
     async def stream(
-        self, client: Process, address: str, request: httpx.Request
+        self, client: Process, address: str, request: WireRequest
     ) -> AsyncGenerator[MutableMapping[str, Any], None]:
         """What is sent in answer to a request, piece by piece as it arrives, until its end. ReadError where
         the connection is cut."""
@@ -171,9 +171,8 @@ class Network:
         await self._travel(source, address)
         process, application = self.choose(address)
         sent: asyncio.Queue[MutableMapping[str, Any]] = asyncio.Queue(_UNREAD_MAX)
-        gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        scope = _scope(request, source)
-        process.spawn(application(scope, _receive(request.content, gone, client.ended), sent.put))
+        receiver = _Receiver(request.content, client)
+        process.spawn(application(_scope(request, source), receiver.receive, sent.put))
         try:
             is_over = False
             while not is_over:
@@ -182,15 +181,14 @@ class Network:
                 is_cut = self._rng.random() < self.weather.mishaps
                 if is_cut or not arriving.done():
                     arriving.cancel()
-                    self._world.trace.note(source, f"{request.method} {request.url.path}: cut")
+                    self._world.trace.note(source, f"{request.method} {request.path}: cut")
                     raise httpx.ReadError("connection reset")
                 await self._travel(address, source)
                 message = arriving.result()
                 is_over = message["type"] == "http.response.body" and not message.get("more_body", False)
                 yield message
         finally:
-            if not gone.done():
-                gone.set_result(None)
+            receiver.leave()
 
 
 class _Exchange:
@@ -198,7 +196,7 @@ class _Exchange:
     ``answered``: to wake it at each step would take longer than the step."""
 
     def __init__(
-        self, network: Network, client: Process, address: str, request: httpx.Request, mishap: Mishap | None
+        self, network: Network, client: Process, address: str, request: WireRequest, mishap: Mishap | None
     ) -> None:
         self._network = network
         self._client = client
@@ -208,7 +206,7 @@ class _Exchange:
         self._loop = asyncio.get_running_loop()
         self._times = 2 if mishap == "sent twice" else 1
         self._serving: _Serving | None = None
-        self.answered: asyncio.Future[httpx.Response] = self._loop.create_future()
+        self.answered: asyncio.Future[WireAnswer] = self._loop.create_future()
 
     def start(self) -> None:
         delayed = self._mishap == "delayed"
@@ -230,7 +228,7 @@ class _Exchange:
             case "refused":
                 # By a gateway in between.
                 refusal = {"errors": [{"detail": "injected"}]}
-                self.answered.set_result(httpx.Response(403, json=refusal, request=self._request))
+                self.answered.set_result(WireAnswer(403, _JSON, msgspec.json.encode(refusal)))
             case "request cut":
                 self._cut("connection reset")
             case _:
@@ -244,11 +242,10 @@ class _Exchange:
             return
         if not self._tell(process, "before"):
             return
-        gone: asyncio.Future[None] = self._loop.create_future()
-        sent = _SentAnswer()
-        receive = _receive(self._request.content, gone, self._client.ended)
-        task = process.spawn(application(_scope(self._request, self._client.name), receive, sent.take))
-        self._serving = _Serving(process, task, sent, gone)
+        receiver, sent = _Receiver(self._request.content, self._client), _SentAnswer()
+        scope = _scope(self._request, self._client.name)
+        task = process.spawn(application(scope, receiver.receive, sent.take))
+        self._serving = _Serving(process, task, sent, receiver)
         task.add_done_callback(self._take)
         process.ended.add_done_callback(self._take)
 
@@ -262,10 +259,10 @@ class _Exchange:
             return
         if not self._tell(serving.process, "after"):
             return
-        answer = serving.sent.response(self._request)
+        answer = serving.sent.answer()
         for told in self._network.answered:
             told(self._client.name, self._request, answer, serving.process)
-        if self._mishap == "changed" and answer.status_code == 200:
+        if self._mishap == "changed" and answer.status == 200:
             answer = _add_allocation(answer)
         self._times -= 1
         if self._times:
@@ -275,7 +272,7 @@ class _Exchange:
         if delay_s is not None and self._mishap != "answer lost":
             self._loop.call_later(delay_s, self._return, answer)
 
-    def _return(self, answer: httpx.Response) -> None:
+    def _return(self, answer: WireAnswer) -> None:
         if self._mishap == "answer cut":
             self._cut("connection reset")
         elif not self.answered.done():
@@ -300,27 +297,40 @@ class _Exchange:
         if serving is not None:
             serving.task.remove_done_callback(self._take)
             serving.process.ended.remove_done_callback(self._take)
-            serving.gone.set_result(None)
+            serving.receiver.leave()
         return serving
 
 
 class _Serving(NamedTuple):
-    """A request at its server's. ``gone`` is resolved when nobody waits for the answer any more."""
+    """A request at its server's."""
 
     process: Process
     task: "asyncio.Future[None]"
     sent: "_SentAnswer"
-    gone: "asyncio.Future[None]"
+    receiver: "_Receiver"
 
 
-class _Transport(httpx.AsyncBaseTransport):
+class SimTransport:
+    """The way from a process to an address."""
+
     def __init__(self, network: Network, source: Process, address: str) -> None:
         self._network = network
         self._source = source
         self._address = address
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+    async def exchange(self, request: WireRequest) -> WireAnswer:
         return await self._network.exchange(self._source, self._address, request)
+
+    @contextlib.asynccontextmanager
+    async def stream(self, request: WireRequest) -> AsyncGenerator[WireStream, None]:
+        async with contextlib.aclosing(
+            self._network.stream(self._source, self._address, request)
+        ) as messages:
+            start = await anext(messages)
+            pieces = (message.get("body", b"") async for message in messages)
+            yield WireStream(start["status"], _decode_headers(start["headers"]), pieces)
+
+    async def close(self) -> None: ...
 
 
 class _SentAnswer:
@@ -338,69 +348,56 @@ class _SentAnswer:
         else:
             self._body += message.get("body", b"")
 
-    def response(self, request: httpx.Request) -> httpx.Response:
-        """What its receiver gets, who reads the body: to make a response that has been read takes longer
-        than all the rest of an exchange."""
-        headers, stream = _parse_headers(tuple(self._headers)), _Content(bytes(self._body))
-        return httpx.Response(self._status, headers=headers, stream=stream, request=request)
+    def answer(self) -> WireAnswer:
+        return WireAnswer(self._status, _decode_headers(self._headers), bytes(self._body))
 
 
-@functools.lru_cache(maxsize=64)
-def _parse_headers(headers: tuple[tuple[bytes, bytes], ...]) -> httpx.Headers:
-    """Parsed once: most answers have the same."""
-    return httpx.Headers(headers)
+class _Receiver:
+    """What an application reads of a request: its body, and then that nobody waits for the answer any
+    more."""
+
+    def __init__(self, body: bytes, client: Process) -> None:
+        self._body: bytes | None = body
+        self._client = client
+        self._is_gone = False
+        self._gone: asyncio.Future[None] | None = None
+
+    async def receive(self) -> MutableMapping[str, Any]:
+        body, self._body = self._body, None
+        if body is not None:
+            return {"type": "http.request", "body": body, "more_body": False}
+        if not self._is_gone:
+            self._gone = self._gone or asyncio.get_running_loop().create_future()
+            await asyncio.wait((self._gone, self._client.ended), return_when=asyncio.FIRST_COMPLETED)
+        return {"type": "http.disconnect"}
+
+    def leave(self) -> None:
+        """The client does not wait any more."""
+        self._is_gone = True
+        if self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
 
 
-class _Content(httpx.AsyncByteStream, httpx.SyncByteStream):
-    """A body in one piece, as ``httpx.ByteStream`` is; that reads it by a generator, which takes longer."""
-
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-        self._is_read = False
-
-    def __iter__(self) -> Iterator[bytes]:
-        return iter((self._content,))
-
-    def __aiter__(self) -> Self:
-        self._is_read = False
-        return self
-
-    async def __anext__(self) -> bytes:
-        if self._is_read:
-            raise StopAsyncIteration
-        self._is_read = True
-        return self._content
+def _decode_headers(headers: list[tuple[bytes, bytes]]) -> dict[str, str]:
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
 
 
-def _add_allocation(answer: httpx.Response) -> httpx.Response:
+def _add_allocation(answer: WireAnswer) -> WireAnswer:
     """Allocations as they are read while another client has added something, for a moment."""
-    body = msgspec.json.decode(answer.read())
+    body = msgspec.json.decode(answer.content)
     body["allocations"]["00000000-0000-4000-8000-000000000000"] = {"resources": {"VCPU": 1}}
-    return httpx.Response(answer.status_code, json=body, request=answer.request)
+    return answer._replace(content=msgspec.json.encode(body))
 
 
-def _scope(request: httpx.Request, source: str) -> dict[str, Any]:
-    path = request.url.raw_path
-    plain, _, query = path.partition(b"?")
+def _scope(request: WireRequest, source: str) -> dict[str, Any]:
+    path, _, query = request.path.partition("?")
     return {
         "type": "http",
         "method": request.method,
-        "path": unquote(plain.decode("ascii")),
-        "raw_path": plain,
-        "query_string": query,
-        "headers": [(name.lower(), value) for name, value in request.headers.raw],
+        "path": unquote(path) if "%" in path else path,
+        "raw_path": path.encode("ascii"),
+        "query_string": query.encode("ascii"),
+        "headers": request.headers,
         "client": (source, 0),
         "scheme": "http",
     }
-
-
-def _receive(body: bytes, *gone: "asyncio.Future[None]") -> Callable[[], Awaitable[MutableMapping[str, Any]]]:
-    messages = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def receive() -> MutableMapping[str, Any]:
-        if messages:
-            return messages.pop()
-        await asyncio.wait(gone, return_when=asyncio.FIRST_COMPLETED)
-        return {"type": "http.disconnect"}
-
-    return receive

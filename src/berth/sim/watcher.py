@@ -11,6 +11,7 @@ from typing import Any, Final
 import httpx
 import msgspec
 
+from berth.client import WireRequest
 from berth.journal import JournalRow
 from berth.model.events import Batch
 from berth.sim.cloud import REGION
@@ -19,7 +20,7 @@ from berth.sim.world import Process
 
 _RETRY_S: Final = 1.0
 _LOOK_S: Final = 5.0
-_HEADERS: Final = {"x-auth-token": "admin", "accept": "text/event-stream"}
+_HEADERS: Final = ((b"x-auth-token", b"admin"), (b"accept", b"text/event-stream"))
 
 Told = list[tuple[str, int]]
 """Of each request that has written at an index: its id, and how many changes."""
@@ -75,11 +76,8 @@ class EventWatcher:
 
     async def _follow(self) -> None:
         """Read one stream to its end. A connection on which nothing comes is given up."""
-        request = httpx.Request(
-            "GET",
-            f"http://{REGION}/berth/v1/events",
-            headers={**_HEADERS, "last-event-id": str(self._at)},
-        )
+        headers = [*_HEADERS, (b"last-event-id", b"%d" % self._at)]
+        request = WireRequest("GET", "/berth/v1/events", headers)
         quiet_s = 3 * self._cloud.settings.event_heartbeat_seconds
         messages = self._cloud.network.stream(self._cloud.outside, REGION, request)
         self._told = []

@@ -10,11 +10,11 @@
 from collections.abc import Iterable
 from typing import Any
 
-import httpx
 import msgspec
 
 from berth.agent.state import StoredState
 from berth.cell.protocol import POLL, REPORT, AgentCommand, Fence, Report
+from berth.client import WireAnswer, WireRequest
 from berth.journal import JournalRow
 from berth.model.events import Batch, Event, RecordChanged
 from berth.model.saga_runs import Agent, Instance, Outbox
@@ -41,18 +41,16 @@ class Witness:
 
     # -- hosts ----------------------------------------------------------------------------------
 
-    def _on_answered(
-        self, source: str, request: httpx.Request, response: httpx.Response, server: Process
-    ) -> None:
+    def _on_answered(self, source: str, request: WireRequest, response: WireAnswer, server: Process) -> None:
         # What a conductor hears that was replaced is nothing to the one in charge.
-        if request.url.path == POLL and response.status_code == 200 and not self._is_replaced(server):
+        if request.path == POLL and response.status == 200 and not self._is_replaced(server):
             self._heard_s[source] = self._now_s()
 
     def _is_replaced(self, conductor: Process) -> bool:
         return self._cloud.cells[conductor.name].process is not conductor
 
-    def _on_sent(self, source: str, request: httpx.Request) -> None:
-        if request.url.path != REPORT:
+    def _on_sent(self, source: str, request: WireRequest) -> None:
+        if request.path != REPORT:
             return
         report = msgspec.json.decode(request.content, type=Report)
         if report.command not in self._read_disk(source).results:

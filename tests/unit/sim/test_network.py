@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
-import httpx
 import pytest
 
-from berth.client import Unreachable
+from berth.client import ClientError, Unreachable, WireRequest
+from berth.client.client import StreamedEvent
 from berth.sim.network import MISHAPS, Mishap, Network, Weather
 from berth.sim.world import Process, World
 
@@ -220,6 +220,29 @@ async def test_of_several_that_listen_at_an_address_luck_chooses() -> None:
     assert len(net.server.ended) == before + 5
 
 
+async def test_a_client_follows_a_stream() -> None:
+    net = Net()
+    status = 200
+
+    async def stream(scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        body = b'id: 7\ndata: {"n":1}\n\n' if status == 200 else b'{"errors": [{"detail": "not now"}]}'
+        for piece in (body[:9], body[9:]):
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    net.network.listen("stream", net.server.process, stream)
+    client = net.network.client(net.source, "stream")
+    assert [event async for event in client.follow("/events")] == [StreamedEvent("message", "7", {"n": 1})]
+    status = 503
+    with pytest.raises(ClientError, match="not now"):
+        await anext(client.follow("/events"))
+    net.server.process.kill()
+    with pytest.raises(Unreachable, match="connection refused"):
+        await anext(client.follow("/events"))
+
+
 # -- partitions ---------------------------------------------------------------------------------
 
 
@@ -256,9 +279,9 @@ async def test_who_is_asked_what_is_in_the_history() -> None:
 async def test_a_test_may_choose_mishaps_by_request() -> None:
     net = Net()
 
-    def decide(source: str, address: str, request: httpx.Request) -> Mishap | None:
+    def decide(source: str, address: str, request: WireRequest) -> Mishap | None:
         assert (source, address) == ("client", "there")
-        return "refused" if request.url.path == "/secret" else None
+        return "refused" if request.path == "/secret" else None
 
     net.network.decide = decide
     assert await net.ask(path="/secret") == 403

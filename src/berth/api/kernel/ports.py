@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Annotated, Final
 from urllib.parse import urlsplit
 
-import httpx
 import msgspec
 from msgspec import Meta
 
 from berth.api.kernel import codes
 from berth.api.kernel.auth.keystone import v3_url
 from berth.api.kernel.problem import Problem
-from berth.client import Answer, Client, ClientError, Token, keystone_token
+from berth.client import Answer, Client, ClientError, Token, Transport, keystone_token
 from berth.model.devices import NumaPolicy
 from berth.model.placement import AMOUNT_MAX
 from berth.model.rejections import PortGone, PortInUse, PortNotFound, PortUnusable, Rejection
@@ -129,7 +128,7 @@ class PortSource:
     The file is read for every request: a token in it can be replaced at any time. Without one, Berth's own
     user in Keystone asks, where there is one. ``transport`` is another way to the source than a network."""
 
-    def __init__(self, settings: Settings, transport: httpx.AsyncBaseTransport | None = None) -> None:
+    def __init__(self, settings: Settings, transport: Transport | None = None) -> None:
         assert settings.port_source_url is not None, "asked for only with a source"
         parts = urlsplit(settings.port_source_url)
         self._endpoint = f"{parts.scheme}://{parts.netloc}"

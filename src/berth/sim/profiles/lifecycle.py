@@ -5,11 +5,11 @@ import random
 from collections.abc import Callable
 from typing import Any, Final
 
-import httpx
 from msgspec.structs import replace
 
 from berth.agent.fleet import SimHost, SimInventory, SimProvider, simulated_fleet
 from berth.cell.conductor import Deadlines
+from berth.client import WireRequest
 from berth.model.servers import Migration, Server
 from berth.sim.cloud import REGION, SimCloud
 from berth.sim.nemesis import FAULTS
@@ -132,12 +132,15 @@ def _judge_quota(simulation: Simulation, index: int) -> None:
 async def upload(simulation: Simulation, image: str) -> None:
     """Give an image its content: it can be used then."""
     cloud = simulation.cloud
-    headers = {"x-auth-token": "admin", "content-type": "application/octet-stream"}
-    request = httpx.Request(
-        "PUT", f"http://{REGION}/image/v2/images/{image}/file", headers=headers, content=b"content"
-    )
+    content = b"content"
+    headers = [
+        (b"x-auth-token", b"admin"),
+        (b"content-type", b"application/octet-stream"),
+        (b"content-length", b"%d" % len(content)),
+    ]
+    request = WireRequest("PUT", f"/image/v2/images/{image}/file", headers, content)
     answer = await cloud.network.exchange(cloud.outside, REGION, request)
-    assert answer.status_code == 204, answer.read()
+    assert answer.status == 204, answer.content
 
 
 # -- what users do ------------------------------------------------------------------------------

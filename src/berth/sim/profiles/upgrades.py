@@ -25,13 +25,12 @@ import random
 from collections.abc import Iterable
 from typing import Any, Final, Literal
 
-import httpx
 import msgspec
 import sqlalchemy as sa
 
 from berth.cell import protocol
 from berth.cell.conductor import Deadlines
-from berth.client import Client
+from berth.client import Client, WireAnswer, WireRequest
 from berth.engine.snapshots import apply_entries, problems
 from berth.journal import Journal
 from berth.journal.database import Dialect
@@ -44,6 +43,7 @@ from berth.sim.audit import FINISHED
 from berth.sim.cloud import HostPart, SimCloud
 from berth.sim.database import Database
 from berth.sim.nemesis import FAULTS
+from berth.sim.network import SimTransport
 from berth.sim.profiles.lifecycle import (
     OPERATIONS,
     LifecycleProfile,
@@ -275,25 +275,25 @@ def _connect(simulation: Simulation, host: HostPart, process: Process) -> Client
     return Client(f"http://{address}", transport=release(simulation, process, address))
 
 
-class _AgentTransport(httpx.AsyncBaseTransport):
+class _AgentTransport(SimTransport):
     """Turns what an agent says and hears into what an agent of another release would."""
 
     def __init__(self, simulation: Simulation, process: Process, address: str) -> None:
+        super().__init__(simulation.cloud.network, process, address)
         self._simulation = simulation
-        self._process = process
-        self._address = address
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        path = request.url.path
-        said = self._say(path, msgspec.json.decode(request.read()))
-        sent = httpx.Request(request.method, request.url, headers=self._name(request.headers), json=said)
-        answer = await self._simulation.cloud.network.exchange(self._process, self._address, sent)
-        if answer.status_code != 200:
+    async def exchange(self, request: WireRequest) -> WireAnswer:
+        path = request.path
+        said = msgspec.json.encode(self._say(path, msgspec.json.decode(request.content)))
+        headers = self._name(dict(request.headers)) | {b"content-length": b"%d" % len(said)}
+        sent = WireRequest(request.method, path, list(headers.items()), said)
+        answer = await super().exchange(sent)
+        if answer.status != 200:
             return answer
-        heard = self._hear(path, msgspec.json.decode(answer.read()))
-        return httpx.Response(200, headers=_own_headers(answer.headers), json=heard, request=request)
+        heard = self._hear(path, msgspec.json.decode(answer.content))
+        return answer._replace(content=msgspec.json.encode(heard))
 
-    def _name(self, headers: httpx.Headers) -> dict[str, str]:
+    def _name(self, headers: dict[bytes, bytes]) -> dict[bytes, bytes]:
         raise NotImplementedError
 
     def _say(self, path: str, said: dict[str, Any]) -> dict[str, Any]:
@@ -306,8 +306,8 @@ class _AgentTransport(httpx.AsyncBaseTransport):
 class _BeforeTransport(_AgentTransport):
     """Version 1, which refuses what it does not know: there must be none of that."""
 
-    def _name(self, headers: httpx.Headers) -> dict[str, str]:
-        return {name: value for name, value in _own_headers(headers).items() if name not in _HEADERS_SINCE}
+    def _name(self, headers: dict[bytes, bytes]) -> dict[bytes, bytes]:
+        return {name: value for name, value in headers.items() if name.decode() not in _HEADERS_SINCE}
 
     def _say(self, path: str, said: dict[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in said.items() if name in _REQUESTS[path]}
@@ -328,8 +328,8 @@ class _BeforeTransport(_AgentTransport):
 class _ToComeTransport(_AgentTransport):
     """A version to come, with fields that nobody knows yet."""
 
-    def _name(self, headers: httpx.Headers) -> dict[str, str]:
-        return {**_own_headers(headers), protocol.VERSION_HEADER: str(protocol.VERSION + 1)}
+    def _name(self, headers: dict[bytes, bytes]) -> dict[bytes, bytes]:
+        return {**headers, protocol.VERSION_HEADER.encode(): b"%d" % (protocol.VERSION + 1)}
 
     def _say(self, path: str, said: dict[str, Any]) -> dict[str, Any]:
         providers = [{**provider, **_UNKNOWN} for provider in said.get("providers", ())]
@@ -338,11 +338,6 @@ class _ToComeTransport(_AgentTransport):
     def _hear(self, path: str, heard: dict[str, Any]) -> dict[str, Any]:
         orders = [{**order, **_UNKNOWN} for order in heard.get("orders", ())]
         return {**heard, **({"orders": orders} if orders else {}), **_UNKNOWN}
-
-
-def _own_headers(headers: httpx.Headers) -> dict[str, str]:
-    """All but those that follow from the body."""
-    return {name: value for name, value in headers.items() if name not in ("content-length", "content-type")}
 
 
 # -- what must hold at rest ---------------------------------------------------------------------
