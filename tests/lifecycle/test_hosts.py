@@ -320,6 +320,45 @@ async def test_a_host_does_not_bring_names_without_end(monkeypatch: pytest.Monke
         await operator.is_up_for_a_while()
 
 
+async def test_a_new_host_is_written_without_reading_what_it_cannot_have() -> None:
+    cloud = SimCloud(seed=5, hosts=4, racks=2)
+    asked: list[tuple[str, str]] = []
+
+    def note(source: str, request: WireRequest) -> None:
+        if source == "cell1" and any(f"/{id}/" in request.path for id in (ID, GPU0, GPU1)):
+            asked.append((request.method, request.path))
+
+    cloud.network.sent.append(note)
+    async with cloud.running():
+        await Operator(cloud).until_written(GPU1)
+    contents = [
+        (ID, "aggregates"),
+        *((id, what) for id in (ID, GPU0, GPU1) for what in ("inventories", "traits")),
+    ]
+    assert asked == [("PUT", f"/resource_providers/{id}/{what}") for id, what in contents]
+
+
+async def test_names_are_sent_only_where_placement_does_not_know_them() -> None:
+    names = ("CUSTOM_A", "CUSTOM_B")
+    odd = gpu(0, traits=names, inventories={"CUSTOM_C": SimInventory(total=1)})
+    sent: list[str] = []
+
+    def note(source: str, request: WireRequest) -> None:
+        if source == "cell1" and request.path.startswith(("/traits/", "/resource_classes/")):
+            sent.append(request.path)
+
+    async with running() as operator:
+        operator.cloud.network.sent.append(note)
+        for _ in range(2):
+            await operator.restart(odd)
+            await operator.is_up_for_a_while()
+            await operator.until_complaints()
+            assert sorted(await operator.inventories(GPU0)) == ["CUSTOM_C"]
+            found = await operator.ask("GET", f"/resource_providers/{GPU0}/traits")
+            assert sorted(found["traits"]) == list(names)
+        assert sorted(sent) == ["/resource_classes/CUSTOM_C", "/traits/CUSTOM_A", "/traits/CUSTOM_B"]
+
+
 async def test_a_class_that_shrinks_below_its_use_is_told_of() -> None:
     async with running() as operator:
         await operator.claim(GPU0, {"VGPU": 3})

@@ -23,7 +23,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from math import lcm
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -51,6 +51,12 @@ _CUSTOM: Final = "CUSTOM_"
 _NAMES_MAX: Final = 10_000
 """Traits and resource classes that a host may bring while a conductor runs. They stay when the host does not
 have them any more: flavors may name them."""
+
+
+Contents = Literal["aggregates", "inventories", "traits"]
+"""What a provider has that is written as a whole."""
+_NOTHING: Final[dict[Contents, Any]] = {"aggregates": [], "inventories": {}, "traits": []}
+_VOCABULARIES: Final[dict[Contents, str]] = {"inventories": "/resource_classes", "traits": "/traits"}
 
 
 class WrittenTree(NamedTuple):
@@ -188,6 +194,9 @@ class _Writing:
         """The host's tree as it was in Placement."""
         self._inside: set[str] = set()
         """What is in it now."""
+        self._created: dict[str, int] = {}
+        """Providers that were created here, with their generations, as long as nothing was refused: what was
+        not written yet of such a provider it does not have, and need not be read."""
         self._complaints: list[str] = []
 
     @property
@@ -243,6 +252,7 @@ class _Writing:
                 self.complain(f"{provider.name}: the provider {provider.id} cannot be created: {made.detail}")
                 return False
             self._inside.add(provider.id)
+            self._created[provider.id] = made.body["generation"]
             return True
         if (row["name"], row["parent_provider_uuid"]) != (provider.name, provider.parent):
             changed = await self._placement.ask("PUT", f"/resource_providers/{provider.id}", body)
@@ -253,24 +263,21 @@ class _Writing:
     async def _join(self, root: ReportedProvider) -> bool:
         """Put the host into the aggregate of its cell, and into those that it reports and may join. It
         stays in all others."""
-        cannot = await self._add_aggregates(root, {self._cell_aggregate})
-        if cannot is not None:
-            self.complain(f"{root.name}: it cannot be put into the aggregate of its cell: {cannot}")
-            return False
-        if await self._add_aggregates(root, set(self._host.aggregates)) is not None:
-            # One of them is refused: try them one by one.
-            for id in self._host.aggregates:
-                cannot = await self._add_aggregates(root, {id})
-                if cannot is not None:
-                    self.complain(f"{root.name}: {cannot}")
+        ids = (self._cell_aggregate, *self._host.aggregates)
+        if await self._add_aggregates(root, ids) is None:
+            return True
+        # One of them is refused: try them one by one.
+        for id in ids:
+            cannot = await self._add_aggregates(root, (id,))
+            if cannot is not None and id == self._cell_aggregate:
+                self.complain(f"{root.name}: it cannot be put into the aggregate of its cell: {cannot}")
+                return False
+            if cannot is not None:
+                self.complain(f"{root.name}: {cannot}")
         return True
 
-    async def _add_aggregates(self, root: ReportedProvider, ids: set[str]) -> str | None:
-        return await self._placement.change(
-            f"/resource_providers/{root.id}/aggregates",
-            "aggregates",
-            lambda there: sorted({*there, *ids}),
-        )
+    async def _add_aggregates(self, root: ReportedProvider, ids: Iterable[str]) -> str | None:
+        return await self._change(root.id, "aggregates", lambda there: sorted({*there, *ids}))
 
     async def _remove_gone(self) -> list[OwnedProvider]:
         """Delete what the agent does not report any more; what of it is in use, and so is kept."""
@@ -288,8 +295,8 @@ class _Writing:
         """Reserve all of a provider that is gone from the host, so that nothing new fits on it."""
         name = self._rows[provider.id]["name"]
         withheld = await self._find_withheld(provider, provider.inventories.keys())
-        cannot = await self._placement.change(
-            f"/resource_providers/{provider.id}/inventories",
+        cannot = await self._change(
+            provider.id,
             "inventories",
             lambda there: (
                 there | {kind: _reserve_all(there[kind]) for kind in withheld.keys() & there.keys()}
@@ -440,7 +447,9 @@ class _Writing:
             if provider.id in wanted:
                 if not await self._place(provider):
                     return False
-                await self._create_names(provider)
+                await self._create_names(provider, "inventories")
+        # They get their inventories by the reshape.
+        self._created.clear()
         return True
 
     async def _format_shape(self, move: shape.Move) -> dict[str, Any]:
@@ -468,7 +477,6 @@ class _Writing:
         """Write inventories and traits; what the agent owns of them afterwards."""
         said = _read_owned_provider(provider)
         before = self._before.get(provider.id, said)
-        await self._create_names(provider)
         withheld = await self._write_inventories(provider, said, before)
         await self._write_traits(provider, said, before)
         left = {kind: before.inventories[kind] for kind in withheld}
@@ -479,25 +487,26 @@ class _Writing:
             units={**said.units, **{kind: before.units[kind] for kind in withheld if kind in before.units}},
         )
 
-    async def _create_names(self, provider: ReportedProvider) -> None:
-        """A name that cannot be created is refused where it is used."""
-        paths = [f"/traits/{name}" for name in provider.traits if name.startswith(_CUSTOM)]
-        paths += [f"/resource_classes/{name}" for name in provider.inventories if name.startswith(_CUSTOM)]
-        for path in paths:
+    async def _create_names(self, provider: ReportedProvider, what: Contents) -> bool:
+        """Create the custom names among the traits or resource classes of a provider. Whether there are any.
+        A name that cannot be created is refused where it is used."""
+        reported: Iterable[str] = provider.traits if what == "traits" else provider.inventories
+        names = [name for name in reported if name.startswith(_CUSTOM)]
+        for name in names:
             if self._names_brought[self._host.host] >= _NAMES_MAX:
                 self.complain(
                     f"{provider.name}: the host has brought {_NAMES_MAX} new traits and resource classes "
                     "since its conductor started: no more are created."
                 )
-                return
-            answer = await self._placement.ask("PUT", path)
+                break
+            answer = await self._placement.ask("PUT", f"{_VOCABULARIES[what]}/{name}")
             self._names_brought[self._host.host] += answer.status == 201
+        return bool(names)
 
     async def _write_inventories(
         self, provider: ReportedProvider, said: OwnedProvider, before: OwnedProvider
     ) -> dict[str, int]:
         """The classes that are gone from the host and in use, with what was reserved of them before."""
-        path = f"/resource_providers/{provider.id}/inventories"
         used = await self._find_used(provider.id)
         gone = before.inventories.keys() - said.inventories.keys()
         in_use = [kind for kind in gone if used.get(kind)]
@@ -521,7 +530,7 @@ class _Writing:
             return changed
 
         kinds = sorted(gone | said.inventories.keys())
-        async for kind, cannot in self._write_parts(path, "inventories", kinds, change):
+        async for kind, cannot in self._write_parts(provider, "inventories", kinds, change):
             self.complain(f"{provider.name}: {kind} cannot be written: {cannot}")
         for kind in sorted(withheld):
             await self._complain_of_withheld(provider, kind, must_wait)
@@ -573,7 +582,6 @@ class _Writing:
     async def _write_traits(
         self, provider: ReportedProvider, said: OwnedProvider, before: OwnedProvider
     ) -> None:
-        path = f"/resource_providers/{provider.id}/traits"
         gone = set(before.traits) - set(said.traits)
         if SHARES_VIA_AGGREGATE in provider.traits:
             self.complain(f"{provider.name}: the trait {SHARES_VIA_AGGREGATE} is for operators to set.")
@@ -581,19 +589,26 @@ class _Writing:
         def change(names: Iterable[str]) -> Callable[[list[str]], list[str]]:
             return lambda there: sorted({*there, *names} - gone)
 
-        async for name, cannot in self._write_parts(path, "traits", said.traits, change):
+        async for name, cannot in self._write_parts(provider, "traits", said.traits, change):
             self.complain(f"{provider.name}: the trait {name} cannot be set: {cannot}")
 
     async def _write_parts(
         self,
-        path: str,
-        key: str,
+        provider: ReportedProvider,
+        what: Contents,
         names: Sequence[str],
         change: Callable[[Sequence[str]], Callable[[Any], Any]],
+        *,
+        creates: bool = True,
     ) -> AsyncIterator[tuple[str, str]]:
         """Write a change of these names, all at once; where that is refused, each half of it, and so on. The
-        names that are refused, and why. A thousand names with a bad one among them take some 20 writes."""
-        cannot = await self._placement.change(path, key, change(names))
+        names that are refused, and why. A thousand names with a bad one among them take some 20 writes.
+
+        Custom names are created (``creates``) only when a change is refused without them: nearly always
+        another host has brought them, or this one has before."""
+        cannot = await self._change(provider.id, what, change(names))
+        if cannot is not None and creates and await self._create_names(provider, what):
+            cannot = await self._change(provider.id, what, change(names))
         if cannot is None:
             return
         if len(names) <= 1:
@@ -602,8 +617,35 @@ class _Writing:
             return
         middle = len(names) // 2
         for half in (names[:middle], names[middle:]):
-            async for refused in self._write_parts(path, key, half, change):
+            async for refused in self._write_parts(provider, what, half, change, creates=False):
                 yield refused
+
+    async def _change(self, provider: str, what: Contents, change: Callable[[Any], Any]) -> str | None:
+        """Read, change and write something of a provider; why not, if Placement refuses it."""
+        path = f"/resource_providers/{provider}/{what}"
+        for _ in range(_ATTEMPTS):
+            is_new = provider in self._created
+            if is_new:
+                there, generation = _NOTHING[what], self._created.pop(provider)
+            else:
+                found = await self._placement.ask("GET", path)
+                if found.status != 200:
+                    return found.detail
+                there, generation = found.body[what], found.body["resource_provider_generation"]
+                there = sorted(there) if isinstance(there, list) else there
+            wanted = change(there)
+            if wanted != there:
+                body = {what: wanted, "resource_provider_generation": generation}
+                answer = await self._placement.ask("PUT", path, body)
+                if answer.status == 409 and answer.code == "placement.concurrent_update":
+                    continue
+                if answer.status != 200:
+                    return answer.detail
+                generation = answer.body["resource_provider_generation"]
+            if is_new:
+                self._created[provider] = generation
+            return None
+        raise _give_up(path)
 
 
 def _merge_inventory(
@@ -654,25 +696,6 @@ class _Placement:
     async def list_aggregates(self, provider: str) -> list[str]:
         answer = await self._fetch(f"/resource_providers/{provider}/aggregates")
         return list(answer.body["aggregates"])
-
-    async def change(self, path: str, key: str, change: Callable[[Any], Any]) -> str | None:
-        """Read, change and write what stands under a path; why not, if Placement refuses it."""
-        for _ in range(_ATTEMPTS):
-            found = await self.ask("GET", path)
-            if found.status != 200:
-                return found.detail
-            there = found.body[key]
-            there = sorted(there) if isinstance(there, list) else there
-            wanted = change(there)
-            if wanted == there:
-                return None
-            generation = found.body["resource_provider_generation"]
-            answer = await self.ask("PUT", path, {key: wanted, "resource_provider_generation": generation})
-            if answer.status == 200:
-                return None
-            if answer.status != 409 or answer.code != "placement.concurrent_update":
-                return answer.detail
-        raise _give_up(path)
 
     async def ask(self, method: str, path: str, body: object = None) -> Answer:
         try:
