@@ -145,11 +145,11 @@ MUTANTS: Final = (
         name="append asks for nothing",
         file="journal/journal.py",
         text="""\
-            f"{values} WHERE NOT EXISTS (SELECT 1 FROM journal WHERE idx > {mark}) "
+            f"WHERE NOT EXISTS (SELECT 1 FROM journal WHERE idx > {mark}) "
             f"AND ({mark} = 1 OR EXISTS ({follows}))"
 """,
         instead="""\
-            f"{values} WHERE NOT EXISTS (SELECT 1 FROM journal WHERE 1 = 2 AND idx > {mark}) "
+            f"WHERE NOT EXISTS (SELECT 1 FROM journal WHERE 1 = 2 AND idx > {mark}) "
             f"AND ({mark} = 1 OR 1 = 1 OR EXISTS ({follows}))"
 """,
         why="a writer that was stopped meanwhile writes where the journal was pruned",
@@ -600,8 +600,9 @@ places = [place.id for place in (run.dest,) if place is not None]
     Mutant(
         name="only the first version applied",
         file="region/status_sync.py",
-        text="elif isinstance(record, SagaRun | Agent):",
-        instead="elif isinstance(record, Agent) or (isinstance(record, SagaRun) and not record.log):",
+        text="elif isinstance(record, SagaRun | Agent | Instance):",
+        instead="""\
+elif isinstance(record, Agent | Instance) or (isinstance(record, SagaRun) and not record.log):""",
         why="the end of a run is never known in the region",
     ),
     Mutant(

@@ -11,7 +11,7 @@ not on the one that was written there. So a row that was lost on the way shows.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from berth.engine import start_view
@@ -86,8 +86,8 @@ def append_all(journal: Journal, batches: Batches, ids: Ids, clock: Clock, progr
 # -- comparison ----------------------------------------------------------------------------------
 
 
-def counts_of(view: View, converted: ConvertedSource) -> dict[str, int]:
-    """How many rows Placement would need for what a view holds, by table."""
+def count_rows_of(view: View, class_names: Iterable[str], trait_names: Iterable[str]) -> dict[str, int]:
+    """How many rows Placement needs for what a view holds, by table: of the vocabularies, for these names."""
     counts: Counter[str] = Counter()
     aggregates: set[AggregateId] = set()
     consumers = [holder.consumer for holder in view.consumers.values()]
@@ -100,10 +100,8 @@ def counts_of(view: View, converted: ConvertedSource) -> dict[str, int]:
         counts[upstream.ALLOCATIONS.name] += sum(len(amounts) for _, amounts in holder.held)
     return {
         **counts,
-        upstream.RESOURCE_CLASSES.name: sum(
-            view.classes.id_of(name) is not None for name in converted.class_names
-        ),
-        upstream.TRAITS.name: sum(view.has_trait(name) for name in converted.trait_names),
+        upstream.RESOURCE_CLASSES.name: sum(view.classes.id_of(name) is not None for name in class_names),
+        upstream.TRAITS.name: sum(view.has_trait(name) for name in trait_names),
         upstream.PROVIDERS.name: len(view.providers),
         upstream.AGGREGATES.name: len(aggregates),
         upstream.PROJECTS.name: len({consumer.project for consumer in consumers}),
@@ -118,7 +116,7 @@ Line = tuple[str, int, int, int, int, int | None]
 
 
 def _lines(converted: ConvertedSource, findings: ImportFindings, view: View | None) -> Iterator[Line]:
-    counts = None if view is None else counts_of(view, converted)
+    counts = None if view is None else count_rows_of(view, converted.class_names, converted.trait_names)
     for table in TABLES:
         name = table.name
         yield (

@@ -218,7 +218,9 @@ class Source:
                 self._connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
                 for statement in BEGIN_READING[self._kind]:
                     self._connection.exec_driver_sql(statement)
-                _check(self._connection)
+                problem = find_schema_problem(self._connection)
+                if problem is not None:
+                    raise CannotImport(f"the source {problem}")
             except SQLAlchemyError as error:
                 raise _failure(error) from error
         except BaseException:
@@ -286,35 +288,36 @@ def _engine(address: Address) -> sa.Engine:
     return mysql_dialect(address).engine
 
 
-def _check(connection: sa.Connection) -> None:
-    """Refuse a database that is not one of Placement 16.0."""
+def find_schema_problem(connection: sa.Connection) -> str | None:
+    """Why a database is not one of Placement 16.0, in words that go on after "the source"; None if it is."""
     inspector = sa.inspect(connection)
     names = set(inspector.get_table_names())
     if PROVIDERS.name not in names:
-        raise CannotImport(
-            "the source is not a Placement database: it has no table resource_providers. The URL of "
+        return (
+            "is not a Placement database: it has no table resource_providers. The URL of "
             "Placement's database is the option connection in [placement_database] of placement.conf"
         )
-    _check_revision(connection, names)
+    problem = _find_revision_problem(connection, names)
+    if problem is not None:
+        return problem
     missing = [table.name for table in TABLES if table.name not in names]
     for table in TABLES:
         if table.name in names:
             columns = {column["name"] for column in inspector.get_columns(table.name)}
             missing += [f"{table.name}.{name}" for name in table.columns if name not in columns]
     if missing:
-        raise CannotImport(
-            f"the source lacks tables or columns of a Placement 16.0 database: {', '.join(missing)}"
-        )
+        return f"lacks tables or columns of a Placement 16.0 database: {', '.join(missing)}"
+    return None
 
 
-def _check_revision(connection: sa.Connection, names: set[str]) -> None:
+def _find_revision_problem(connection: sa.Connection, names: set[str]) -> str | None:
     found = []
     if "alembic_version" in names:
         found = list(connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalars())
-    if len(found) != 1 or found[0] not in REVISIONS:
-        revision = ", ".join(map(str, found)) or "none"
-        raise CannotImport(
-            f"the source has schema revision {revision}; Berth reads that of Placement 16.0, "
-            f"{REVISIONS[0]}. If the source is older, upgrade it, or a copy of it, with `placement-manage "
-            "db sync` of Placement 16.0"
-        )
+    if len(found) == 1 and found[0] in REVISIONS:
+        return None
+    revision = ", ".join(map(str, found)) or "none"
+    return (
+        f"has schema revision {revision}; Berth reads that of Placement 16.0, {REVISIONS[0]}. If it is "
+        "older, upgrade it, or a copy of it, with `placement-manage db sync` of Placement 16.0"
+    )
