@@ -109,11 +109,18 @@ def fill(url: str) -> None:
     placement.close()
 
 
+def put(url: str, version: str, path: str, body: object) -> None:
+    """One request of another version."""
+    placement = PlacementClient(url, version)
+    placement("PUT", path, body)
+    placement.close()
+
+
 def vocabulary(url: str, placement: PlacementClient) -> None:
     for name in ("CUSTOM_GONE", "CUSTOM_ZEBRA", "CUSTOM_OLD_NAME", "CUSTOM_APE"):
         placement("PUT", f"/resource_classes/{name}")
     placement("DELETE", "/resource_classes/CUSTOM_GONE")
-    PlacementClient(url, "1.2")("PUT", "/resource_classes/CUSTOM_OLD_NAME", {"name": "CUSTOM_NEW_NAME"})
+    put(url, "1.2", "/resource_classes/CUSTOM_OLD_NAME", {"name": "CUSTOM_NEW_NAME"})
     for name in ("CUSTOM_RED", "CUSTOM_BLUE", "CUSTOM_UNUSED"):
         placement("PUT", f"/traits/{name}")
 
@@ -200,9 +207,9 @@ def consumers(url: str, placement: PlacementClient) -> None:
     }
     placement("POST", "/allocations", moves)
     oldest = [{"resource_provider": {"uuid": HOSTS[2]}, "resources": {"VCPU": 1}}]
-    PlacementClient(url, "1.0")("PUT", f"/allocations/{OLDEST}", {"allocations": oldest})
+    put(url, "1.0", f"/allocations/{OLDEST}", {"allocations": oldest})
     untyped = claim({HOSTS[2]: {"VCPU": 2}}, "p3", "u1", consumer_generation=None)
-    PlacementClient(url, "1.28")("PUT", f"/allocations/{UNTYPED}", untyped)
+    put(url, "1.28", f"/allocations/{UNTYPED}", untyped)
     idle = claim({}, "p3", "u2", consumer_generation=None, consumer_type="VOLUME")
     placement("PUT", f"/allocations/{IDLE}", idle)
     gone = claim({LONER: {"MEMORY_MB": 64}}, "p3", "u2", consumer_generation=None, consumer_type="INSTANCE")

@@ -1,0 +1,155 @@
+"""The way back: a Berth that was filled through its API is exported into a database of upstream's own making,
+and then upstream is asked the same as Berth. The commands are those of the guide."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.clients.test_import import DRIVERS, HOSTS, LAUNCH, ask, fill, life_goes_on, questions
+from tests.databases import statements
+from tests.placement import PlacementClient
+from tests.servers import ROOT, ServerProcess, berth, running
+
+pytestmark = [pytest.mark.clients]
+
+GUIDE: Final = ROOT / "docs" / "guides" / "going-back.md"
+PROGRAMS: Final = Path(sys.executable).parent
+
+
+@pytest.fixture(params=["postgresql", "mariadb"])
+def target_url(request: pytest.FixtureRequest) -> str:
+    return str(request.getfixturevalue(f"{request.param}_url"))
+
+
+@pytest.fixture
+def folder(target_url: str, tmp_path: Path) -> Path:
+    """Where upstream's configuration is."""
+    folder = tmp_path / "upstream"
+    folder.mkdir()
+    scheme, _, rest = target_url.partition("://")
+    driver, options = DRIVERS[scheme]
+    config = ["[api]", "auth_strategy = noauth2", "[placement_database]"]
+    config += [f"connection = {driver}://{rest}{options}"]
+    (folder / "placement.conf").write_text("\n".join(config) + "\n")
+    return folder
+
+
+def commands_of_the_guide(folder: Path, target: str, source: Path) -> list[list[str]]:
+    """What the guide shows, with the addresses of the test in place of its own."""
+    lines = re.findall(r"^ +((?:placement-manage|berth export) .*)$", GUIDE.read_text(), re.MULTILINE)
+    assert len(lines) == 2
+    text = "\n".join(lines).replace("/etc/placement", str(folder))
+    text = re.sub(r"mysql://\S+", target, text)
+    text = re.sub(r"sqlite:///\S+", f"sqlite:///{source}", text)
+    return [shlex.split(line) for line in text.splitlines()]
+
+
+def run(words: list[str], **env: str) -> "subprocess.CompletedProcess[str]":
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("BERTH_")}
+    return subprocess.run(
+        [str(PROGRAMS / words[0]), *words[1:]], env=kept | env, capture_output=True, text=True, timeout=120
+    )
+
+
+def placement_server(folder: Path) -> ServerProcess:
+    env = {**os.environ, "OS_PLACEMENT_CONFIG_DIR": str(folder)}
+    return ServerProcess(lambda port: [sys.executable, "-c", LAUNCH, str(port)], folder / "server.log", env)
+
+
+def test_every_answer_of_upstream_is_that_of_berth(target_url: str, folder: Path, tmp_path: Path) -> None:
+    sync, export = commands_of_the_guide(folder, target_url, tmp_path / "berth.db")
+    with running(berth(tmp_path)) as server:
+        fill(server.url)
+        client = PlacementClient(server.url)
+        client("POST", "/berth/v1/groups", {"group": {"name": "apart", "policy": "anti-affinity"}})
+        client.close()
+
+        refused = run(export)
+        assert refused.returncode == 1
+        assert "is not a Placement database: it has no table resource_providers" in refused.stderr
+        assert "placement-manage db sync" in refused.stderr
+        synced = run(sync)
+        assert synced.returncode == 0, synced.stdout + synced.stderr
+        exported = run([*export, "--json"])
+        assert exported.returncode == 0, exported.stdout + exported.stderr
+        shown = json.loads(exported.stdout)
+        counts = {one["table"]: (one["ledger"], one["placement"]) for one in shown["tables"]}
+        assert counts["resource_providers"] == (14, 14)
+        assert counts["consumers"] == (8, 8)
+        assert counts["placement_aggregates"] == (2, 2)
+        assert all(ledger == placement for ledger, placement in counts.values())
+        assert shown["no_place"] == {"groups": 1}
+
+        with running(placement_server(folder)) as upstream:
+            for version, path in questions():
+                expected, answer = ask(server.url, version, path), ask(upstream.url, version, path)
+                if answer[0] == 500:
+                    # Placement 16.0 cannot tell usages by type on PostgreSQL, which misses a GROUP BY.
+                    assert target_url.startswith("postgresql:")
+                    assert path.startswith("/usages")
+                else:
+                    assert answer == expected, f"{version} {path}"
+            # Also the ids that upstream chooses next are free.
+            life_goes_on(upstream.url, server.url)
+            placement = PlacementClient(upstream.url, "1.39")
+            placement("POST", "/resource_providers", {"name": "new", "parent_provider_uuid": HOSTS[0]})
+            placement("PUT", "/traits/CUSTOM_NEWEST")
+            placement.close()
+
+        again = run(export)
+        assert again.returncode == 1
+        assert "the target is not empty: it has" in again.stderr
+        assert "15 resource_providers" in again.stderr
+
+
+def test_a_target_that_placement_was_started_on_is_filled_too(
+    target_url: str, folder: Path, tmp_path: Path
+) -> None:
+    """It has standard classes and traits then, with ids of its own."""
+    sync, export = commands_of_the_guide(folder, target_url, tmp_path / "berth.db")
+    with running(berth(tmp_path)) as server:
+        fill(server.url)
+        assert run(sync).returncode == 0
+        with running(placement_server(folder)):
+            pass
+        # The URL as placement.conf has it.
+        scheme, _, rest = target_url.partition("://")
+        driver, options = DRIVERS[scheme]
+        words = [word for word in export if word not in ("--to", target_url)]
+        exported = run(words, OS_PLACEMENT_DATABASE__CONNECTION=f"{driver}://{rest}{options}")
+        assert exported.returncode == 0, exported.stdout + exported.stderr
+        assert "the export is complete: the ledger at index" in exported.stdout
+        with running(placement_server(folder)) as upstream:
+            for version, path in (one for one in questions() if "/usages" not in one[1]):
+                assert ask(upstream.url, version, path) == ask(server.url, version, path), f"{version} {path}"
+
+
+def test_nothing_is_written_where_something_cannot_be(target_url: str, folder: Path, tmp_path: Path) -> None:
+    sync, export = commands_of_the_guide(folder, target_url, tmp_path / "berth.db")
+    with running(berth(tmp_path)) as server:
+        fill(server.url)
+    assert run(sync).returncode == 0
+    statements.execute(target_url, "ALTER TABLE allocations ADD CHECK (used < 3)")
+    refused = run(export)
+    assert refused.returncode == 1
+    assert "nothing was written" in refused.stderr
+    for table in ("resource_classes", "traits", "resource_providers", "consumers", "allocations"):
+        assert statements.execute(target_url, f"SELECT count(*) FROM {table}") == [(0,)]
+    statements.execute(target_url, "UPDATE alembic_version SET version_num = 'b5c396305c25'")
+    other = run(export)
+    assert other.returncode == 1
+    assert "the target has schema revision b5c396305c25" in other.stderr
+
+
+def test_sqlite_is_refused_by_name(tmp_path: Path) -> None:
+    refused = run(["berth", "export", "--to", f"sqlite:///{tmp_path / 'placement.db'}"])
+    assert refused.returncode == 2
+    assert "Placement is served from MariaDB, MySQL or PostgreSQL: name one of these" in refused.stderr
+    assert run(["berth", "export"]).returncode == 2
