@@ -1,5 +1,6 @@
 """Nova's provider.yaml: what it adds, and refusals that name file and line."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -152,6 +153,12 @@ def test_a_refusal_names_file_and_line(text: str, line: int, problem: str, tmp_p
 def test_what_is_no_file_of_this_kind_is_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises(ProviderConfigError, match=r"mine\.yaml"):
         discovery(tmp_path, mine=text)
+
+
+def test_a_fifo_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.yaml")
+    with pytest.raises(ProviderConfigError, match=r"a\.yaml: it is not a file"):
+        read_provider_config(tmp_path)
 
 
 def test_a_provider_of_two_files_is_refused_with_both(tmp_path: Path) -> None:

@@ -127,6 +127,9 @@ class _File:
         return [self._read_provider(node) for node in self._read_list(fields["providers"], "providers")]
 
     def _compose(self) -> yaml.Node:
+        if not self._path.is_file():
+            # A fifo would never end.
+            raise ProviderConfigError(f"{self._path}: it is not a file")
         try:
             with self._path.open("rb") as file:
                 content = file.read(BYTES_MAX + 1)
