@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.servers import HOST, ServerProcess, running
+from tests.warm_start import WarmProcess, start_warm, write_command
 
 PROGRAMS: Final = Path(sys.executable).parent
 
@@ -43,9 +44,17 @@ class Cloud(ServerProcess):
         logs = sorted(self.data.glob("log/*.log"))
         return "\n".join([self.log, *(f"{path.name}:\n{path.read_text()}" for path in logs)])
 
-    def shell(self, script: str, timeout_s: float = 120) -> str:
-        """What a script prints that is run as a newcomer would run it, beside the folder."""
-        env = {**_environment(), "PATH": f"{PROGRAMS}:{os.environ['PATH']}"}
+    def shell(self, script: str, timeout_s: float = 120, *, is_warm: bool = True) -> str:
+        """What a script prints that is run as a newcomer would run it, beside the folder. ``is_warm``: its
+        ``berth`` has been imported already, and is not started by its name."""
+        path = f"{PROGRAMS}:{os.environ['PATH']}"
+        if is_warm:
+            programs = self.directory / "programs"
+            if not programs.exists():
+                programs.mkdir()
+                write_command(programs / "berth", "berth.cli:main")
+            path = f"{programs}:{path}"
+        env = {**_environment(), "PATH": path}
         words = ["sh", "-ec", script]
         done = subprocess.run(
             words, cwd=self.directory, env=env, capture_output=True, text=True, timeout=timeout_s, check=False
@@ -67,20 +76,19 @@ class MachineAgent:
         assert found is not None, cloud.everything
         words = f"agent --discover --driver sim --conductor {found[1]} --data {self.data}"
         words += f" --sysroot {self.root} --host-name {name} --disk-gb 1000 --build-seconds 0"
-        self._words = [str(PROGRAMS / "berth"), *words.split(), *options]
+        self._words = [*words.split(), *options]
         token = json.loads((cloud.data / "secrets.json").read_text())["agent"]
         self._env = {**_environment(), "BERTH_AGENT_TOKEN": token}
         self._log = cloud.data / "log" / f"{name}.log"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: WarmProcess | None = None
 
     def start(self) -> None:
-        with self._log.open("a") as log:
-            self._process = subprocess.Popen(self._words, env=self._env, stderr=log)
+        self._process = start_warm("berth.cli:main", self._words, self._env, self._log)
 
     def look_again(self) -> None:
         """Have it look at its machine now."""
         assert self._process is not None
-        self._process.send_signal(signal.SIGHUP)
+        os.kill(self._process.pid, signal.SIGHUP)
 
     def kill(self) -> None:
         """Take its power away."""
@@ -91,7 +99,7 @@ class MachineAgent:
 
     def _end(self, number: signal.Signals) -> int:
         assert self._process is not None
-        self._process.send_signal(number)
+        os.kill(self._process.pid, number)
         process, self._process = self._process, None
         return process.wait(60)
 

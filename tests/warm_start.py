@@ -1,4 +1,4 @@
-"""Server processes for tests, without the second that each start takes to import the program.
+"""Processes of Berth for tests, without the second that each start takes to import the program.
 
 A process imports what servers need once. For every server it forks a child, which leads a group of its own
 and calls a function as the program would: a process like any other, to be killed, stopped and waited for. How
@@ -7,6 +7,9 @@ the program itself starts is tested where it is started by its name.
     test process --(a connection for each server)--> warm process
         asked       {"entry": "module:function", "words": [...], "env": {...}, "log": "path"}
         answered    the number of the server's process; and, when it has ended, how
+
+Scripts can run ``berth`` so, too (``write_command``): what is in the place of the program asks for ``cwd`` in
+place of ``log``, and sends its input and outputs along.
 
 ``python -m tests.warm_start ADDRESS MODULE ...`` is the warm process. It ends when its input does.
 """
@@ -30,7 +33,10 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-MODULES: Final = ("berth.cli.serve", "berth.main", "berth.engine.snapshots")
+MODULES: Final = (
+    *("berth.cli.program", "berth.cli.serve", "berth.cli.agent", "berth.cli.cluster"),
+    *("berth.main", "berth.engine.snapshots"),
+)
 START_S: Final = 60
 
 
@@ -66,6 +72,25 @@ def start_warm(entry: str, words: Sequence[str], env: Mapping[str, str], log: Pa
     asked = {"entry": entry, "words": list(words), "env": dict(env), "log": str(log)}
     connection.sendall(json.dumps(asked).encode() + b"\n")
     return WarmProcess(connection)
+
+
+COMMAND: Final = """\
+#!{python} -IS
+import json, os, socket, sys
+with socket.socket(socket.AF_UNIX) as connection:
+    connection.connect({address!r})
+    asked = {{"entry": {entry!r}, "words": sys.argv[1:], "env": dict(os.environ), "cwd": os.getcwd()}}
+    socket.send_fds(connection, [json.dumps(asked).encode() + b"\\n"], [0, 1, 2])
+    _, status = connection.makefile()
+sys.exit(int(status) if int(status) >= 0 else 128 - int(status))
+"""
+
+
+def write_command(path: Path, entry: str) -> None:
+    """Write a program that calls a function in a process of its own: as if the function's program were
+    started, with these words, in this folder."""
+    path.write_text(COMMAND.format(python=sys.executable, address=warm_address(), entry=entry))
+    path.chmod(0o755)
 
 
 def warm_address() -> str:
@@ -122,11 +147,13 @@ def _watch(connection: socket.socket) -> NoReturn:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
         with connection.makefile("rw") as file:
-            line = file.readline()
+            line, files, _, _ = socket.recv_fds(connection, 65536, 3)
+            while line and not line.endswith(b"\n"):
+                line += connection.recv(65536)
             if line:
                 child = os.fork()
                 if child == 0:
-                    _become(json.loads(line))
+                    _become(json.loads(line), files)
                 file.write(f"{child}\n")
                 file.flush()
                 _, status = os.waitpid(child, 0)
@@ -138,14 +165,21 @@ def _watch(connection: socket.socket) -> NoReturn:
         os._exit(0)
 
 
-def _become(asked: dict[str, object]) -> NoReturn:
-    """Be the server, and end as it ends."""
+def _become(asked: dict[str, object], files: list[int]) -> NoReturn:
+    """Be the server or the command, and end as it ends."""
     status = 1
     try:
         os.setsid()
-        log = os.open(str(asked["log"]), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        for have, wanted in ((os.open(os.devnull, os.O_RDONLY), 0), (log, 1), (log, 2)):
+        if files:
+            os.chdir(str(asked["cwd"]))
+        else:
+            log = os.open(str(asked["log"]), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            files = [os.open(os.devnull, os.O_RDONLY), log, log]
+        for wanted, have in enumerate(files):
             os.dup2(have, wanted)
+        # What they are, a pipe or a file, is looked at when they are opened.
+        sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w")
+        sys.stderr = os.fdopen(2, "w", 1, errors="backslashreplace")
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         env, words = asked["env"], asked["words"]
         assert isinstance(env, dict)
