@@ -3,7 +3,7 @@ server for each kind of device that a tree has, through its whole life. After ea
 assignments and what the driver says agree, and the doctor finds nothing."""
 
 import contextlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Set
 from typing import Any, Final, NamedTuple
 
@@ -194,10 +194,20 @@ class Fleet:
         return self.wait(status)
 
     def wait(self, status: str) -> set[str]:
-        found = {guest: self.client.wait(id, status).compute_host for guest, id in self.servers.items()}
-        for guest, host in found.items():
-            assert host in (None, f"{guest.zone}-1", f"{guest.zone}-2"), guest
-        return set(found.values())
+        """Until all servers are in a state, and nothing is under way: on which hosts they are."""
+        found: dict[str, Any] = {}
+
+        def are_so() -> bool:
+            found.update((server.id, server) for server in self.client.sdk.compute.servers())
+            servers = [found[id] for id in self.servers.values()]
+            failed = [server for server in servers if "ERROR" == server.status != status]
+            assert not failed, [(server.name, server.fault) for server in failed]
+            return all(server.status == status and server.task_state is None for server in servers)
+
+        self.until(are_so)
+        for guest, id in self.servers.items():
+            assert found[id].compute_host in (None, f"{guest.zone}-1", f"{guest.zone}-2"), guest
+        return {found[id].compute_host for id in self.servers.values()}
 
     def check(self, size: int | None) -> None:
         """Wait until all agree; then each server holds what its flavor asks for: of the first or the second
@@ -219,20 +229,26 @@ class Fleet:
             assert tuple(amounts) == asked.amounts, f"{guest}: {held}"
 
     def _find_wrong(self) -> list[str]:
-        """Where what is held, what is assigned and what the machines have are not the same."""
-        wrong = []
+        """What the doctor finds; and then where what is held, what is assigned and what machines have are not
+        the same."""
+        wrong = [finding["sentence"] for finding in self.get("/doctor")["findings"]]
+        if wrong:
+            return wrong
+        held_by = self._count_held()
+        migrations: dict[str, list[str]] = {}
+        for migration in self.client.sdk.compute.migrations():
+            migrations.setdefault(migration.server_id, []).append(migration.uuid)
         on_disks: dict[str, dict[str, set[str]]] = {name: {} for name in self.agents}
         given: Counter[tuple[str, str]] = Counter()
         for guest, id in self.servers.items():
-            moves = [one.uuid for one in self.client.sdk.compute.migrations(instance_uuid=id)]
             devices = self.get(f"/servers/{id}/devices")["devices"]
             given.update((device["host"], unit) for device in devices for unit in device["units"])
-            for of, consumers in (("server", [id]), ("migration", moves)):
+            for of, consumers in (("server", [id]), ("migration", migrations.get(id, []))):
                 mine = [device for device in devices if device["of"] == of]
                 assigned = Counter(
                     {(one["provider_name"], one["resource_class"]): len(one["units"]) for one in mine}
                 )
-                held = sum(map(self._count_held, consumers), Counter[tuple[str, str]]())
+                held = sum((held_by[consumer] for consumer in consumers), Counter[tuple[str, str]]())
                 if held != assigned:
                     wrong.append(f"{guest}: its {of} holds {held} and is assigned {assigned}")
                 # A server that is resized where it is has its new units there.
@@ -247,21 +263,22 @@ class Fleet:
         twice = [unit for unit, count in given.items() if count > 1]
         if twice:
             wrong.append(f"these units are assigned twice: {twice}")
-        return wrong + [finding["sentence"] for finding in self.get("/doctor")["findings"]]
+        return wrong
 
     @staticmethod
     def _units_at(devices: list[dict[str, Any]], host: str) -> set[str]:
         return {unit for device in devices if device["host"] == host for unit in device["units"]}
 
-    def _count_held(self, consumer: str) -> Counter[tuple[str, str]]:
-        return Counter(
-            {
-                (provider, kind): amount
-                for provider, amounts in self.client.held(consumer).amounts.items()
-                for kind, amount in amounts.items()
-                if kind not in COUNTED
-            }
-        )
+    def _count_held(self) -> defaultdict[str, Counter[tuple[str, str]]]:
+        """What each consumer holds of what has units."""
+        answer = self.get("/allocations?limit=1000")
+        assert answer.get("next") is None
+        held: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
+        for row in answer["allocations"]:
+            for kind, amount in row["resources"].items():
+                if kind not in COUNTED:
+                    held[row["consumer_uuid"]][row["resource_provider_name"], kind] += amount
+        return held
 
 
 @pytest.fixture(scope="module")
