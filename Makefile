@@ -18,7 +18,7 @@ SMOKE := tests/http/test_workers.py tests/clients/test_command.py tests/crash/te
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check unit lint types imports fmt docs hashes bench bench-bystander bench-console bench-scale screenshots soak soak-wire mutants clean
+.PHONY: help setup run test check checks packages unit lint types imports fmt docs hashes bench bench-bystander bench-console bench-scale screenshots soak soak-wire mutants clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 18
@@ -35,19 +35,28 @@ setup: .venv/.complete ## Make .venv with everything in it
 	@touch $@
 
 .venv/.complete: .venv/.running requirements-dev.txt
-	$(PIP) --require-hashes --requirement requirements-dev.txt
+	@# Most of it is never imported: what is, is compiled then.
+	$(PIP) --no-compile --require-hashes --requirement requirements-dev.txt
 	@touch $@
 
 run: .venv/.running ## Run a region, cells and a simulated fleet on LISTEN (127.0.0.1:8778), with data in ./data
 	@exec $(BIN)/berth up --listen $(LISTEN) --data data --hosts 20 --cells 2
 
-test: setup lint types imports unit ## Check and test everything, the quick things first
+test: checks ## Check and test everything, the quick things first
+	$(MAKE) --no-print-directory unit
 	$(PYTEST) $(AT_ONCE) worksteal $(SIMULATED)
-	$(BIN)/python -m tests.packages
 	$(PYTEST) $(THREE_AT_ONCE) loadgroup --no-loadscope-reorder $(PROCESSES)
 
-check: setup lint types imports unit ## Check and test what changes most often: some of everything, without clusters
+check: checks ## Check and test what changes most often: some of everything, without clusters
+	$(MAKE) --no-print-directory unit
 	$(PYTEST) $(AT_ONCE) loadgroup $(SMOKE) -k 'not galera'
+
+# Two at once: most of each is one process that works, or waits for a download.
+checks: setup
+	$(MAKE) --no-print-directory --jobs 2 --output-sync=target types lint imports packages
+
+packages: setup
+	$(BIN)/python -m tests.packages
 
 unit: setup ## The tests that need no server process
 	$(PYTEST) $(AT_ONCE) loadscope tests $(SLOW:%=--ignore=%)

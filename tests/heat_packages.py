@@ -37,7 +37,7 @@ def heat_folder() -> Path:
 
 
 def _install() -> None:
-    words = ["--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes"]
+    words = ["--quiet", "--disable-pip-version-check", "--no-deps", "--no-compile", "--require-hashes"]
     words += ["--upgrade", "--target", str(FOLDER), "--requirement", str(REQUIREMENTS)]
     command = [sys.executable, "-m", "pip", "install", *words]
     try:
