@@ -1,6 +1,6 @@
 """The ``openstack`` command with osc-placement, through the life of a small fleet.
 
-At the oldest version the program itself is run, as an operator would run it; else ``forked_command``.
+At the oldest version the program itself is run once, as an operator would run it; else ``forked_command``.
 """
 
 import json
@@ -86,9 +86,8 @@ def test_the_command_knows_classes_and_traits(openstack: Openstack) -> None:
     assert {"name": "CUSTOM_GOLD"} not in openstack("trait list")
 
 
-def test_providers_at_the_oldest_version(server: ServerProcess) -> None:
-    openstack = Openstack(server.url, None)
-    created = openstack("resource provider create old", "1.0")
+def test_providers_at_the_oldest_version(server: ServerProcess, openstack: Openstack) -> None:
+    created = Openstack(server.url, None)("resource provider create old", "1.0")
     assert created == {"uuid": created["uuid"], "name": "old", "generation": 0}
     assert openstack("resource provider list", "1.0") == [created]
     renamed = openstack(f"resource provider set {created['uuid']} --name older", "1.0")

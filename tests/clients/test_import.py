@@ -237,10 +237,13 @@ def questions() -> Iterator[tuple[str, str]]:
             yield version, f"/allocations/{id}"
     for project in PROJECTS:
         yield "1.9", f"/usages?project_id={project}"
-        for user in ("", *(f"&user_id={user}" for user in USERS)):
-            yield "1.39", f"/usages?project_id={project}{user}"
-            for name in TYPES:
-                yield "1.39", f"/usages?project_id={project}{user}&consumer_type={name}"
+        for narrower in (
+            "",
+            *(f"&user_id={user}" for user in USERS),
+            *(f"&consumer_type={t}" for t in TYPES),
+        ):
+            yield "1.39", f"/usages?project_id={project}{narrower}"
+    yield "1.39", "/usages?project_id=p1&user_id=u1&consumer_type=INSTANCE"
     for query in (f"member_of={RACK}", "required=CUSTOM_RED", "resources=VCPU:4", "name=host-renamed"):
         yield "1.39", f"/resource_providers?{query}"
     for query in (

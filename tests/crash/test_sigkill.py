@@ -17,7 +17,7 @@ from tests.servers import ServerProcess, berth, running
 
 pytestmark = pytest.mark.crash
 
-ROUNDS = 30
+ROUNDS = 15
 CLIENTS = 4
 CONSUMERS = 8
 PROVIDERS = 6

@@ -44,6 +44,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def schema(server: ServerProcess) -> schemathesis.BaseSchema:
+    return schemathesis.openapi.from_url(f"{server.url}/berth/v1/openapi.json", headers=TOKEN)
+
+
 def fill(server: ServerProcess) -> None:
     """Something of everything, so that answers are not all empty."""
     headers = {**TOKEN, "openstack-api-version": "placement 1.39"}
@@ -84,9 +89,8 @@ FRAMING = frozenset(("connection", "content-length", "expect", "host", "te", "tr
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
 def test_the_server_does_what_it_says(
-    server: ServerProcess, method: str, path: str, mode: GenerationMode
+    server: ServerProcess, schema: schemathesis.BaseSchema, method: str, path: str, mode: GenerationMode
 ) -> None:
-    schema = schemathesis.openapi.from_url(f"{server.url}/berth/v1/openapi.json", headers=TOKEN)
     operation = schema[path][method]
 
     @given(case=operation.as_strategy(generation_mode=mode))

@@ -719,7 +719,7 @@ class Walk:
         return rng.choice(commands)
 
 
-@pytest.mark.parametrize("seed", range(5_000 if SOAK else 150))
+@pytest.mark.parametrize("seed", range(5_000 if SOAK else 80))
 def test_a_random_walk_agrees_with_the_oracle(seed: int) -> None:
     walk = Walk(seed)
     for _ in range(150):
@@ -729,7 +729,7 @@ def test_a_random_walk_agrees_with_the_oracle(seed: int) -> None:
 
 TestLedger = pytest.mark.timeout(3600 if SOAK else 300)(LedgerMachine.TestCase)
 TestLedger.settings = settings(
-    max_examples=5000 if SOAK else 250,
+    max_examples=5000 if SOAK else 150,
     stateful_step_count=100 if SOAK else 50,
     derandomize=not SOAK,
     database=None,
