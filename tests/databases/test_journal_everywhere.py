@@ -27,7 +27,7 @@ from berth.journal.schema import JOURNAL, VERSION
 from berth.model.events import Batch, Entry, Origin, Placed, ProviderChanged, ProviderStamped, Stamp
 from berth.model.ids import Index, ProviderId, Row
 from berth.view import View
-from berth.view.snapshot import FORMAT, dump
+from berth.view.snapshot import dump
 from tests.databases.mariadb import MariaDB
 from tests.databases.postgresql import PostgreSQL
 from tests.databases.statements import execute
@@ -197,7 +197,7 @@ def test_snapshots_are_written_and_the_journal_is_pruned(journal: Journal) -> No
     for number in range(1, 21):
         journal.append(batch(number))
     replay(journal, view)
-    Snapshots(journal).write(view.index, FORMAT, 1, dump(view))
+    Snapshots(journal).write(view.index, view.format, 1, dump(view))
     for number in range(21, 26):
         journal.append(batch(number))
     journal.prune(Index(18))

@@ -18,7 +18,7 @@ from berth.cell import assignments, saga_runs
 from berth.cell.assignments import UnitsMissing
 from berth.cell.mailbox import Mailbox
 from berth.cell.placement import ClaimRefused, ClaimWriter, PlacementUnavailable
-from berth.cell.protocol import WITH_CREDENTIALS, WITH_UNITS, AgentCommand
+from berth.cell.protocol import WITH_CREDENTIALS, WITH_UNITS, AgentCommand, find_newer
 from berth.client import PART_OF
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Overloaded
@@ -302,6 +302,13 @@ class Conductor:
             counts={} if assigned is None else assigned.counts,
             request_ids=run.ids if agent.protocol >= WITH_CREDENTIALS else "",
         )
+        newer = find_newer(command, agent.protocol)
+        if newer is not None:
+            too_old = (
+                f"the agent of the host {task.place.name} speaks version {agent.protocol} of the agent "
+                f"protocol, which has no {newer}: upgrade it"
+            )
+            return lambda run: record_failure(run, now(), too_old)
         # The deadline counts from now, not from when the step began: without a conductor the agent could do
         # nothing.
         error = await self._mailbox.deliver(task.place.id, command, self._deadlines.of(task.verb))

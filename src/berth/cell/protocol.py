@@ -23,6 +23,10 @@ reader does not know are skipped, so each side may be newer than the other:
     version 3   units: ``ReportedProvider.units``, ``ReportedProvider.siblings``, ``Register.units``,
                 ``AgentCommand.units`` and ``AgentCommand.counts``; ports: ``Spec.ports``
 
+``ADDED`` says the same, by the names on the wire. What an agent says that is newer than its conductor is
+skipped. A command that has something newer than its agent, a verb or a field, is not sent: the step fails,
+and says what is missing (``find_newer``). What an agent may skip without harm is in ``SKIPPED``.
+
 **Units.** A resource class may be handed out piece by piece: each of its units has a name, which is unique on
 its host, and of such a class there are as many as there are names. PCPU has the numbers of cpus;
 SRIOV_NET_VF, PGPU and CUSTOM_PCI_* have PCI addresses; VGPU has uuids of mediated devices. Of all other
@@ -35,6 +39,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
+from berth.model.formats import Additions
 from berth.model.placement import AMOUNT_MAX, DEDICATED, RATIO_MAX, Inventory
 from berth.model.saga_runs import Spec
 
@@ -43,6 +48,20 @@ WITH_CREDENTIALS: Final = 2
 """From this version on agents send a credential, and can be asked to register again."""
 WITH_UNITS: Final = 3
 """From this version on agents know units, and ports."""
+
+ADDED: Final[dict[str, int]] = {
+    "NewCredential": 2,
+    "PollAnswer.again": 2,
+    "AgentCommand.counts": 3,
+    "AgentCommand.units": 3,
+    "Register.units": 3,
+    "ReportedProvider.siblings": 3,
+    "ReportedProvider.units": 3,
+    "Spec.ports": 3,
+}
+SKIPPED: Final = frozenset(("AgentCommand.counts", "AgentCommand.units", "Spec.ports"))
+"""Of a command: the steps that need it check the agent's version themselves, all others can do without."""
+_NEEDED: Final = Additions({name: since for name, since in ADDED.items() if name not in SKIPPED})
 
 REGISTER: Final = "/agent/v1/register"
 POLL: Final = "/agent/v1/poll"
@@ -222,6 +241,12 @@ class AgentCommand(_Message, frozen=True, kw_only=True):
     """What it has of the classes without units, in the same way: memory, pages, shared cpus."""
     request_ids: str = ""
     """For the log: the id of the request and, behind a space, the one that its caller has given it."""
+
+
+def find_newer(command: AgentCommand, version: int) -> str | None:
+    """The name of something that an agent of this version does not know, and must know to carry a command
+    out; None if it knows all of it."""
+    return _NEEDED.find_newer(command, version)
 
 
 class Leftover(_Message, frozen=True, kw_only=True):

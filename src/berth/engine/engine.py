@@ -18,7 +18,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextvars import ContextVar
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -26,7 +26,7 @@ import msgspec
 
 from berth.engine.forks import Forks, GaveUp, NoPlace
 from berth.engine.journal_thread import JournalCalls, JournalThread, NoAnswer
-from berth.engine.snapshots import apply_entries, start_view
+from berth.engine.snapshots import apply_batch, start_view
 from berth.journal import (
     Conflict,
     Damaged,
@@ -40,6 +40,7 @@ from berth.journal import (
     RowRefused,
     Snapshot,
     Snapshots,
+    WrittenByNewer,
 )
 from berth.journal.body import (
     NOTHING,
@@ -53,8 +54,9 @@ from berth.journal.body import (
 from berth.ledger import decide
 from berth.model.commands import Command, Enact, ReplaceAllocations
 from berth.model.events import Batch, Entry, Event, Origin, RecordChanged, inverse
+from berth.model.formats import ADDITIONS
 from berth.model.ids import Index
-from berth.model.rejections import CommandTooLarge, Rejection, RowTooLarge
+from berth.model.rejections import CommandTooLarge, FormatTooOld, Rejection, RowTooLarge
 from berth.runtime.backoff import Backoff, retry
 from berth.runtime.clock import Clock
 from berth.runtime.dependency import Dependency
@@ -91,6 +93,7 @@ _UNKNOWN: Final = "The database is unavailable. The outcome is unknown: read the
 _LOST: Final = "The outcome is unknown and can no longer be found out: read the state before you retry."
 _FILE_GONE: Final = "The database file is missing or was replaced. Writes are refused until it is back."
 _DAMAGED: Final = "The journal is damaged. The log of this server names the entry."
+_NEWER: Final = "The journal was written by a newer Berth than this server. Its log says what to do."
 _BUG: Final = "Writes stopped after an internal error. Restart this server; its log has the error."
 _STOPPING: Final = "This server is stopping. Retry."
 
@@ -494,6 +497,8 @@ class Engine:
             return await self._calls.call(lambda: list(self._journal.read(after, limit)))
         except Damaged as damage:
             raise Unavailable(_DAMAGED, str(damage)) from damage
+        except WrittenByNewer as newer:
+            raise Unavailable(_NEWER, str(newer)) from newer
         except JournalFailure as failure:
             raise Unavailable(_outage_of(failure), str(failure)) from failure
 
@@ -668,6 +673,9 @@ class Engine:
         if isinstance(bug, Damaged):
             self._bug = _DAMAGED
             _log.critical("writer stopped: %s", bug)
+        elif isinstance(bug, WrittenByNewer):
+            self._bug = _NEWER
+            _log.critical("stopped serving: %s", bug)
         else:
             self._bug = _BUG
             _log.critical("writer stopped by a bug; restart this process", exc_info=bug)
@@ -707,6 +715,11 @@ class Engine:
                 self._observer.rejected(type(verdict).__name__)
                 pending.outcome = verdict
                 continue
+            newer = self._find_newer(verdict)
+            if newer is not None:
+                self._observer.rejected(FormatTooOld.__name__)
+                pending.outcome = newer
+                continue
             if verdict:
                 body = encode_entry(pending.origin, verdict, self._command_bytes_max, pending.encoded)
                 if body is None:
@@ -740,7 +753,15 @@ class Engine:
         if not entries:
             return None
         view.index = Index(view.index + 1)
-        return Batch(view.index, self._ids.batch_id(), now_ns, tuple(entries), join_entries(bodies))
+        return Batch(
+            view.index, self._ids.batch_id(), now_ns, tuple(entries), join_entries(bodies), view.format
+        )
+
+    def _find_newer(self, events: Sequence[Event]) -> FormatTooOld | None:
+        """Why events may not be written yet: older programs may share the journal."""
+        format = self.view.format
+        newer = ADDITIONS.find_newer(events, format)
+        return None if newer is None else FormatTooOld(newer, ADDITIONS.since(newer), format)
 
     def _refuse_or_split(self, waiting: list[_Pending], refused: "_BatchTooLarge") -> None:
         """The database takes no row as large as these commands together: each is tried in a batch of its own.
@@ -971,7 +992,7 @@ class Engine:
                 while tail is None or len(tail) == _TAIL_BATCHES:
                     tail = await self._calls.call(self._read_tail, self.view.index)
                     for batch in tail:
-                        apply_entries(self.view, batch.index, batch.entries)
+                        apply_batch(self.view, batch)
                         outcomes = tried.get(batch.id, outcomes)
                     if tail:
                         self._tell_news()
@@ -1005,7 +1026,7 @@ class Engine:
         try:
             for content in left:
                 batch = self._journal.take_over(msgspec.msgpack.decode(content, type=JournalRow))
-                apply_entries(self.view, batch.index, batch.entries)
+                apply_batch(self.view, batch)
         except Exception as bug:
             raise self._stop_for(bug) from bug
         self._behind = False

@@ -8,7 +8,7 @@ does the same at the same time, the work is done twice at worst.
 
 import gc
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from berth.journal import (
@@ -20,13 +20,14 @@ from berth.journal import (
     Pruned,
     Snapshot,
     Snapshots,
+    WrittenByNewer,
 )
-from berth.model.events import Entry
+from berth.model.events import Batch
 from berth.model.ids import Index
 from berth.model.saga_runs import Instance
 from berth.model.servers import Server
 from berth.view import View
-from berth.view.snapshot import FORMAT, SnapshotInvalid, dump, load
+from berth.view.snapshot import SnapshotInvalid, dump, load
 
 _log = logging.getLogger(__name__)
 
@@ -72,30 +73,23 @@ def _read_view(journal: Journal) -> View:
 def replay(journal: Journal, view: View) -> None:
     """Bring a view up to the end of the journal."""
     for batch in journal.read(view.index):
-        apply_entries(view, batch.index, batch.entries)
+        apply_batch(view, batch)
 
 
-def apply_entries(view: View, index: Index, entries: Iterable[Entry]) -> None:
+def apply_batch(view: View, batch: Batch) -> None:
     """Bring a view to an index, by what was appended there."""
-    for entry in entries:
+    for entry in batch.entries:
         for event in entry.events:
             view.apply(event)
-    view.index = index
+    view.index = batch.index
+    view.format = batch.format
 
 
 def _load(snapshots: Snapshots, snapshot: Snapshot) -> View | None:
     """The view of a snapshot; None if it cannot be read, which is logged."""
-    if snapshot.format != FORMAT:
-        _log.warning(
-            "snapshot %d skipped: it has format %d, this release reads %d",
-            snapshot.index,
-            snapshot.format,
-            FORMAT,
-        )
-        return None
     try:
-        return load(snapshots.read(snapshot))
-    except (DamagedSnapshot, SnapshotInvalid) as damage:
+        return load(snapshots.read(snapshot), snapshot.format)
+    except (DamagedSnapshot, SnapshotInvalid, WrittenByNewer) as damage:
         _log.warning("snapshot %d skipped: %s", snapshot.index, damage)
         return None
 
@@ -126,7 +120,7 @@ def take_snapshot(journal: Journal, now_ns: int, keep: int) -> Index:
     view = start_view(journal)
     snapshots = Snapshots(journal)
     try:
-        snapshots.write(view.index, FORMAT, now_ns, dump(view))
+        snapshots.write(view.index, view.format, now_ns, dump(view))
     except Conflict:
         _log.info("snapshot %d: another process is writing it, skipped", view.index)
         return view.index
@@ -154,14 +148,9 @@ def problems(journal: Journal) -> list[str]:
     snapshots = Snapshots(journal)
     found = []
     for snapshot in snapshots.all():
-        if snapshot.format != FORMAT:
-            found.append(
-                f"snapshot {snapshot.index} has format {snapshot.format}, this release reads {FORMAT}"
-            )
-            continue
         try:
             load(snapshots.read(snapshot))
-        except (DamagedSnapshot, SnapshotInvalid) as error:
+        except (DamagedSnapshot, SnapshotInvalid, WrittenByNewer) as error:
             found.append(f"snapshot {snapshot.index} cannot be used: {error}")
     try:
         for _ in journal.read(Index(journal.head() - 1)):

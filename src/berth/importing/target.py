@@ -63,7 +63,9 @@ def append_all(journal: Journal, batches: Batches, ids: Ids, clock: Clock, progr
 
     def row(number: int, previous: str | None) -> JournalRow:
         entry = Entry(origin, batches[number])
-        batch = Batch(Index(number + 1), ids.batch_id(), clock.now_ns(), (entry,))
+        batch = Batch(
+            Index(number + 1), ids.batch_id(), clock.now_ns(), (entry,), format=journal.program.format
+        )
         return journal.row_of(batch, previous)
 
     if not batches:

@@ -8,6 +8,7 @@ from berth.journal.backup import (
     restore_backup,
     write_backup,
 )
+from berth.journal.body import Signature
 from berth.journal.database import (
     AccessRefused,
     Address,
@@ -22,6 +23,7 @@ from berth.journal.database import (
     Pruned,
     RowRefused,
     SqliteAddress,
+    WrittenByNewer,
     parse_address,
 )
 from berth.journal.journal import Journal
@@ -46,9 +48,11 @@ __all__ = [
     "NotWritten",
     "Pruned",
     "RowRefused",
+    "Signature",
     "Snapshot",
     "Snapshots",
     "SqliteAddress",
+    "WrittenByNewer",
     "connect",
     "open_journal",
     "parse_address",

@@ -8,20 +8,32 @@ A thousand new servers are 2.4 MB, and everybody waits until the database has wr
 SQLite file. They repeat each other, and deflated they are a tenth of that. So what is encoded ahead of its
 turn, in a child, is deflated there as well, and a batch that has such a part is a ``MARK`` and one deflated
 stream. All other batches are plain: to deflate what is small takes longer than to write it.
+
+In front of a body of format 2 or later is its signature: the format, and the version of the program that
+wrote it. A program that does not read the format knows by that alone what to say. Parts of snapshots have the
+same in front.
 """
 
 import operator
 import zlib
 from collections.abc import Sequence
-from struct import pack
+from struct import error as StructError
+from struct import pack, unpack_from
 from typing import Final, NamedTuple
 
 import msgspec
 
 from berth.model.events import Entry, Event, Origin
+from berth.model.formats import SIGNED
 
 MARK: Final = b"\xc1"
 """How a deflated body begins: no msgpack does, so a program that does not know it refuses the entry."""
+
+_SIGNATURE: Final = ">BHB"
+_SIGNATURE_MARK: Final = 0xC7
+"""How a signature begins: neither a list in msgpack nor a deflated body does. Behind it are the format, and
+how long the version is, in ASCII."""
+SIGNATURE_BYTES_MAX: Final = 4 + 255
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(tuple[Entry, ...])
@@ -32,6 +44,36 @@ _STREAM_END: Final = b"\x03\x00"
 _INFLATED_BYTES_MAX: Final = 512 << 20
 """More than any writer puts into a batch: ``command_bytes_max`` is 256 MiB at most. A reader inflates no
 further, because a damaged row of a few kilobytes could stand for more than its memory."""
+
+
+class Signature(NamedTuple):
+    """The format that something is written in, and the version of the program that wrote it; no version where
+    that was not written down."""
+
+    format: int = 1
+    version: str = ""
+
+    def __str__(self) -> str:
+        return f"Berth {self.version} (format {self.format})" if self.version else f"format {self.format}"
+
+
+def encode_signature(signature: Signature) -> bytes:
+    if signature.format < SIGNED:
+        return b""
+    version = signature.version.encode("ascii")
+    return pack(_SIGNATURE, _SIGNATURE_MARK, signature.format, len(version)) + version
+
+
+def split_signature(body: bytes) -> tuple[Signature, bytes]:
+    """The signature of a body, and what is behind it. ValueError if it is damaged."""
+    if not body or body[0] != _SIGNATURE_MARK:
+        return Signature(), body
+    try:
+        _, format, length = unpack_from(_SIGNATURE, body)
+    except StructError as error:
+        raise ValueError("its signature ends too early") from error
+    end = 4 + length
+    return Signature(format, body[4:end].decode("ascii")), body[end:]
 
 
 class Deflated(NamedTuple):

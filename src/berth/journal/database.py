@@ -50,6 +50,11 @@ class Damaged(JournalError):
     """An entry is not what was written. The message names its index; a person must restore the database."""
 
 
+class WrittenByNewer(JournalError):
+    """A newer release of Berth has written this, in a format that this program does not read. Nothing was
+    changed."""
+
+
 class Conflict(JournalError):
     """Another writer was first; nothing was written. Read what it wrote, and decide anew."""
 

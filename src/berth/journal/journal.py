@@ -20,6 +20,11 @@ The rejected alternative is a table per noun (providers, inventories, allocation
 under locks or with compare-and-swap per row. It makes a claim as many statements as it has parts, and
 every one of them a place to lose a race.
 
+The journal has a format (``model.formats``), which its rows say, and no row has a lower one than the row
+before. A program that meets a row of a format that it does not read stops there: ``WrittenByNewer``. It
+cannot have written behind that row, because an append names the row that it follows. ``raise_format`` writes
+a row with nothing in it but the next format.
+
 What is different between databases is a ``Dialect``: how to connect, and what an error means. The two
 statements that every request may cost, the append and the look at the tail, go to the driver as they are:
 SQLAlchemy's part in them would take as long as the driver's.
@@ -34,7 +39,14 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from berth.journal.body import decode_entries, encode_entries
+from berth.journal.body import (
+    SIGNATURE_BYTES_MAX,
+    Signature,
+    decode_entries,
+    encode_entries,
+    encode_signature,
+    split_signature,
+)
 from berth.journal.database import (
     BEGIN_READING,
     STATEMENT_TIMEOUT_S,
@@ -47,18 +59,22 @@ from berth.journal.database import (
     NotWritten,
     Pruned,
     Watchdog,
+    WrittenByNewer,
 )
 from berth.journal.schema import (
     JOURNAL,
     JOURNAL_ANCHOR,
     SNAPSHOT_PART,
+    VERSION,
     JournalRow,
     check_version,
     create_tables,
     digest_of,
     verify,
+    version_of,
 )
-from berth.model.events import Batch
+from berth.model.events import Batch, Entry, Origin
+from berth.model.formats import THIS_PROGRAM, Program
 from berth.model.ids import Index
 
 T = TypeVar("T")
@@ -71,6 +87,9 @@ ROWS_BYTES: Final = 4 << 20
 _PREPARE_ATTEMPTS: Final = 20
 """More than there are processes that start together."""
 
+_RAISE_ATTEMPTS: Final = 1000
+"""More often than others can be quicker: each of them has a disk to wait for."""
+
 _RECENT: Final = 256
 
 _PROBE_INDEX: Final = -1
@@ -78,6 +97,14 @@ _PROBE_BYTES: Final = 16 << 10
 """More than a page of any database: there has to be room for it."""
 
 _TAIL: Final = sa.select(sa.func.coalesce(sa.func.max(JOURNAL.c.idx), 0))
+_NEWEST: Final = (
+    sa.select(
+        JOURNAL.c.idx,
+        sa.func.substr(JOURNAL.c.entries, 1, SIGNATURE_BYTES_MAX, type_=sa.LargeBinary()).label("start"),
+    )
+    .order_by(JOURNAL.c.idx.desc())
+    .limit(1)
+)
 _HEAD: Final = sa.select(sa.func.coalesce(sa.func.min(JOURNAL.c.idx), 1))
 _UNVERIFIED: Final = sa.select(sa.func.count()).where(JOURNAL.c.digest.is_(None))
 _FROM: Final = (
@@ -100,10 +127,12 @@ _PRUNE: Final = sa.delete(JOURNAL).where(JOURNAL.c.idx <= sa.bindparam("until"))
 
 
 class Journal:
-    """One process's way into the journal. Its methods block; one thread at a time may call them."""
+    """One process's way into the journal. Its methods block; one thread at a time may call them.
+    ``program``: the release that the process is of."""
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: Dialect, program: Program = THIS_PROGRAM) -> None:
         self._dialect = dialect
+        self.program = program
         self._engine = dialect.engine.execution_options(isolation_level="AUTOCOMMIT")
         self._connection: sa.Connection | None = None
         # The newest row that was read, written or taken over: its index, the id of its batch, its digest.
@@ -137,7 +166,7 @@ class Journal:
         other looks again at what is left to do."""
         for attempt in range(1, _PREPARE_ATTEMPTS + 1):
             try:
-                self._do(create_tables, writes=True)
+                self._do(self._create_tables, writes=True)
                 break
             except Conflict:
                 if attempt == _PREPARE_ATTEMPTS:
@@ -151,6 +180,56 @@ class Journal:
     def check(self) -> None:
         """Refuse a database that this program cannot use as it is."""
         self._do(check_version, writes=False)
+        self.signature()
+
+    def _create_tables(self, connection: sa.Connection) -> None:
+        # Before anything is changed. Tables of another schema are refused, or older than any signature.
+        if version_of(connection) == VERSION:
+            self._newest_signature(connection)
+        create_tables(connection)
+
+    def format(self) -> int:
+        """The format of the journal; the newest that this program writes, if there is nothing in it yet."""
+        return self.signature().format
+
+    def signature(self) -> Signature:
+        """The format of the journal, and the version of the program that wrote its last row. In an empty
+        journal it is what this program would write. ``WrittenByNewer`` if it does not read that."""
+        found: Signature = self._do(self._newest_signature, writes=False)
+        return found
+
+    def _newest_signature(self, connection: sa.Connection) -> Signature:
+        row = connection.execute(_NEWEST).first()
+        if row is None:
+            return Signature(self.program.format, self.program.version)
+        try:
+            signature, _ = split_signature(row.start)
+        except (ValueError, TypeError) as error:
+            raise Damaged(f"journal entry {row.idx} cannot be read: {error}") from error
+        self.refuse_newer(f"journal entry {row.idx}", signature)
+        return signature
+
+    def refuse_newer(self, what: str, signature: Signature) -> None:
+        """``WrittenByNewer`` if this program does not read the format of something."""
+        if signature.format > self.program.format:
+            raise WrittenByNewer(
+                f"{what} was written by {signature}; this is Berth {self.program.version}, which reads up to "
+                f"format {self.program.format}. Nothing was changed. Install Berth {signature.version} or "
+                "newer, or restore a backup from before 'berth db upgrade --finish'"
+            )
+
+    def raise_format(self, origin: Origin, batch_id: str, at_ns: int) -> Signature:
+        """Bring the journal to the newest format of this program, in a row of its own: from there on older
+        programs stop. The signature before."""
+        for _ in range(_RAISE_ATTEMPTS):
+            before, tail = self.signature(), self.tail()
+            if before.format == self.program.format:
+                return before
+            entries = (Entry(origin, ()),)
+            with contextlib.suppress(Conflict):
+                self.append(Batch(Index(tail + 1), batch_id, at_ns, entries, format=self.program.format))
+                return before
+        raise JournalFailure("journal write contention: the format was not raised. Try again")
 
     def append(self, batch: Batch) -> JournalRow:
         """Write a batch at its index, durably; the row as it was written. ``Conflict`` if the index is taken,
@@ -167,6 +246,7 @@ class Journal:
     def row_of(self, batch: Batch, previous: str | None) -> JournalRow:
         """The row of a batch, behind the row whose digest is ``previous``. Nothing is written."""
         body = encode_entries(batch.entries) if batch.body is None else batch.body
+        body = encode_signature(Signature(batch.format, self.program.version)) + body
         digest = digest_of(previous, batch.index, batch.id, batch.at_ns, body)
         return JournalRow(batch.index, batch.id, batch.at_ns, body, digest)
 
@@ -427,12 +507,16 @@ class Journal:
         return done
 
     def _batch_of(self, row: JournalRow) -> Batch:
+        signature = Signature()
         try:
-            entries = decode_entries(row.body)
+            signature, body = split_signature(row.body)
+            self.refuse_newer(f"journal entry {row.index}", signature)
+            entries = decode_entries(body)
         except (msgspec.MsgspecError, zlib.error, ValueError, TypeError, RecursionError) as error:
             # A text that is no UTF-8 is a ValueError, a body that is none of bytes a TypeError.
-            raise Damaged(f"journal entry {row.index} cannot be read: {error}") from error
-        return Batch(row.index, row.batch_id, row.at_ns, entries)
+            by = f" (written by {signature})" if signature.version else ""
+            raise Damaged(f"journal entry {row.index}{by} cannot be read: {error}") from error
+        return Batch(row.index, row.batch_id, row.at_ns, entries, format=signature.format)
 
     def _drop_connection(self) -> None:
         """A connection that has failed once is not trusted again, and neither is its host, for now."""

@@ -92,7 +92,7 @@ schema 1 that still runs after the upgrade: rows without a checksum would damage
 
 def create_tables(connection: sa.Connection) -> None:
     """Bring the database to this program's version, from nothing or from an older one."""
-    found = _version(connection)
+    found = version_of(connection)
     if found == VERSION:
         return
     _refuse_newer(found)
@@ -136,7 +136,7 @@ def _has_column(connection: sa.Connection, column: sa.Column[Any]) -> bool:
 
 def check_version(connection: sa.Connection) -> None:
     """Refuse a database that is empty, older or newer than this release."""
-    found = _version(connection)
+    found = version_of(connection)
     _refuse_newer(found)
     if found is None:
         raise JournalError(
@@ -148,7 +148,7 @@ def check_version(connection: sa.Connection) -> None:
         )
 
 
-def _version(connection: sa.Connection) -> int | None:
+def version_of(connection: sa.Connection) -> int | None:
     """The schema version of the database; None if it has none yet."""
     if not sa.inspect(connection).has_table(_SCHEMA.name):
         return None

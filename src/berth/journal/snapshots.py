@@ -3,7 +3,8 @@
 An image is stored in parts, each with a checksum, and named last: one that was not finished has no name and
 is not found, one that was damaged does not pass its checksums. ``newest`` then falls back to the one
 before. The last two are kept. An image has the digest of the journal's row at its index: one that was made
-from another journal counts as damaged too.
+from another journal counts as damaged too. It has the format of the journal at its index, and its parts say
+which program wrote them; one that is too new for this program is not read.
 """
 
 import hashlib
@@ -14,6 +15,7 @@ from typing import Final
 import msgspec
 import sqlalchemy as sa
 
+from berth.journal.body import Signature, encode_signature, split_signature
 from berth.journal.database import JournalError
 from berth.journal.journal import Journal
 from berth.journal.schema import SNAPSHOT, SNAPSHOT_PART
@@ -61,8 +63,9 @@ class Snapshots:
         if all(snapshot.index != index for snapshot in self.all()):
             self.delete_parts(index)
         count = 0
+        signature = encode_signature(Signature(format, self._journal.program.version))
         for count, part in enumerate(parts, 1):
-            body = zlib.compress(part, _COMPRESSION)
+            body = zlib.compress(signature + part, _COMPRESSION)
             self.write_part(SnapshotPart(index, count, _checksum(body), body))
         self.name(Snapshot(index, format, count, at_ns, self._journal.digest_at(index)))
 
@@ -83,8 +86,14 @@ class Snapshots:
         self._journal.execute(sa.insert(SNAPSHOT), values)
 
     def read(self, snapshot: Snapshot) -> Iterator[bytes]:
-        """The parts of an image, one by one; ``DamagedSnapshot`` as soon as one is not as written."""
-        return (zlib.decompress(part.body) for part in self.read_parts(snapshot))
+        """The parts of an image, one by one; ``DamagedSnapshot`` as soon as one is not as written, and
+        ``WrittenByNewer`` if this program does not read its format."""
+        name = f"snapshot {snapshot.index}"
+        self._journal.refuse_newer(name, Signature(snapshot.format))
+        for stored in self.read_parts(snapshot):
+            signature, part = split_signature(zlib.decompress(stored.body))
+            self._journal.refuse_newer(name, signature)
+            yield part
 
     def read_parts(self, snapshot: Snapshot) -> Iterator[SnapshotPart]:
         """The parts of an image as they are stored."""

@@ -239,10 +239,11 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class Batch(msgspec.Struct, frozen=True, gc=False):
     """All of one append. ``id`` tells its writer, after a lost answer, whether it got in. ``body`` are the
-    entries as they are written, where they are encoded already."""
+    entries as they are written, where they are encoded already. ``format``: the journal's (``formats``)."""
 
     index: Index
     id: str
     at_ns: int
     entries: tuple[Entry, ...]
     body: bytes | None = None
+    format: int = 1

@@ -35,7 +35,7 @@ from berth.engine.journal_thread import NoAnswer
 from berth.journal import Journal, JournalFailure, JournalRow, NotWritten, RowRefused
 from berth.journal.database import Dialect
 from berth.journal.sqlite import meaning_of
-from berth.model.events import Batch, Entry
+from berth.model.events import Batch
 from berth.sim.world import Process, World
 
 T = TypeVar("T")
@@ -79,7 +79,7 @@ class Database:
         self.appended: list[Callable[[Process, JournalRow, Batch], None]] = []
         self.decide: Callable[[Process, str, tuple[Any, ...]], Trouble | None] | None = None
         self.happened: dict[str, int] = {}
-        self.decoded: dict[bytes, tuple[Entry, ...]] = {}
+        self.decoded: dict[bytes, Batch] = {}
         """Rows that somebody has read, by their content: they are decoded once for all processes."""
         self.host = _Host()
         """The one in charge."""
@@ -228,10 +228,10 @@ class SimJournal(Journal):
 
     def _batch_of(self, row: JournalRow) -> Batch:
         decoded = self._database.decoded
-        entries = decoded.get(row.body)
-        if entries is None:
-            entries = decoded[row.body] = super()._batch_of(row).entries
-        return Batch(row.index, row.batch_id, row.at_ns, entries)
+        known = decoded.get(row.body)
+        if known is None:
+            known = decoded[row.body] = super()._batch_of(row)
+        return Batch(row.index, row.batch_id, row.at_ns, known.entries, format=known.format)
 
     def append(self, batch: Batch) -> JournalRow:
         database, process = self._database, self._process

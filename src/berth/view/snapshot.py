@@ -2,8 +2,8 @@
 
 A snapshot is a sequence of parts, each a few megabytes at most, so that neither writing nor reading needs the
 whole of it in memory twice. Strings that occur often (projects, users, amounts of a flavor) are written once
-per part and shared in memory when read. ``FORMAT`` changes with any change of meaning; a snapshot of another
-format is not read.
+per part and shared in memory when read. What is in a part belongs to the journal's format
+(``model.formats``).
 """
 
 import itertools
@@ -30,6 +30,7 @@ from berth.model.events import (
     TraitChanged,
     TraitsChanged,
 )
+from berth.model.formats import FORMAT
 from berth.model.groups import Group, Membership
 from berth.model.ids import AggregateId, ClassId, ConsumerId, GroupId, Index, ProviderId, Row
 from berth.model.placement import Amounts, Consumer, Holding, HostStatus, Inventory, Label
@@ -37,7 +38,6 @@ from berth.view.consumers import ConsumerIndex, ConsumerRecord
 from berth.view.provider import ProviderRecord
 from berth.view.view import View
 
-FORMAT: Final = 1
 _PROVIDERS_PER_PART: Final = 5_000
 _CONSUMERS_PER_PART: Final = 10_000
 _RECORDS_PER_PART: Final = 2_000
@@ -183,9 +183,10 @@ def _chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
 # -- reading ------------------------------------------------------------------------------------
 
 
-def load(parts: Iterable[bytes]) -> View:
-    """The view that was dumped."""
+def load(parts: Iterable[bytes], format: int = FORMAT) -> View:
+    """The view that was dumped, of a journal that had this format."""
     view = View()
+    view.format = format
     decode = msgspec.msgpack.Decoder(_Part).decode
     for body in parts:
         try:

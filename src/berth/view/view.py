@@ -40,6 +40,7 @@ from berth.model.events import (
     TraitsChanged,
     inverse,
 )
+from berth.model.formats import FORMAT
 from berth.model.ids import AggregateId, ConsumerId, Index, ProviderId, Row
 from berth.model.placement import (
     CLASSES_OF_HOSTS,
@@ -105,6 +106,8 @@ class View:
 
     def __init__(self) -> None:
         self.index = Index(0)
+        self.format = FORMAT
+        """The journal's at this index: what is newer must not be written (``model.formats``)."""
         self.steps = Steps()
         self.classes = ResourceClasses()
         self.custom_traits: dict[str, int] = {}

@@ -206,6 +206,7 @@ EVERY: list[Rejection] = [
     r.GroupFull(G, 10),
     r.CommandTooLarge(1000, 4 << 20),
     r.RowTooLarge(5 << 20),
+    r.FormatTooOld("Server.mood", 3, 2),
     r.ServerBusy(C, "reshape", "resizing"),
 ]
 """What the ledger may answer to a request of the Placement API."""

@@ -19,7 +19,7 @@ from berth.model.ids import Index
 from berth.runtime.clock import SystemClock
 from berth.runtime.ids import Ids
 from berth.view import View
-from berth.view.snapshot import FORMAT, dump
+from berth.view.snapshot import dump
 
 START = Index(0)
 COUNT = 9
@@ -192,7 +192,7 @@ def test_a_snapshot_of_another_journal_is_not_used(path: Path, tmp_path: Path) -
     with opened(path) as journal:
         view = View()
         replay(journal, view)
-        Snapshots(journal).write(view.index, FORMAT, 1, dump(view))
+        Snapshots(journal).write(view.index, view.format, 1, dump(view))
     change(path, f"UPDATE snapshot SET digest = '{'0' * 32}'")
     assert found(path) == [f"snapshot {COUNT} cannot be used: snapshot {COUNT} was made from another journal"]
     with opened(path) as journal:

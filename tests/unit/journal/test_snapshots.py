@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from berth.engine import replay, start_view
-from berth.engine.snapshots import apply_entries
+from berth.engine.snapshots import apply_batch
 from berth.journal import DamagedSnapshot, Journal, JournalError, Snapshots, SqliteAddress, open_journal
 from berth.journal.schema import SNAPSHOT, SNAPSHOT_PART
 from berth.ledger import decide
@@ -18,7 +18,7 @@ from berth.model.groups import Group
 from berth.model.ids import AggregateId, ConsumerId, GroupId, Index, ProviderId
 from berth.model.placement import HostStatus, Inventory, Label
 from berth.view import View
-from berth.view.snapshot import FORMAT, SnapshotInvalid, dump, load
+from berth.view.snapshot import SnapshotInvalid, dump, load
 
 ORIGIN = Origin("req-1", "u", "p", "test")
 GROUPS = (
@@ -95,7 +95,7 @@ def write(journal: Journal, view: View, seed: int = 0, count: int = 300) -> None
                 Index(view.index + 1), f"b{seed}-{number}", number, (Entry(ORIGIN, tuple(verdict)),)
             )
             journal.append(batch)
-            apply_entries(view, batch.index, batch.entries)
+            apply_batch(view, batch)
 
 
 def carry_out(view: View, *commands: c.Command) -> None:
@@ -107,7 +107,7 @@ def carry_out(view: View, *commands: c.Command) -> None:
 
 
 def take(journal: Journal, view: View) -> None:
-    Snapshots(journal).write(view.index, FORMAT, 0, dump(view))
+    Snapshots(journal).write(view.index, view.format, 0, dump(view))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -237,7 +237,7 @@ def test_an_unfinished_snapshot_is_not_found_and_not_in_the_way(journal: Journal
 
     snapshots = Snapshots(journal)
     with pytest.raises(KeyboardInterrupt):
-        snapshots.write(view.index, FORMAT, 0, interrupted())
+        snapshots.write(view.index, view.format, 0, interrupted())
     assert [snapshot.index for snapshot in snapshots.all()] != [view.index]
     assert start_view(journal).state() == view.state()
     take(journal, view)

@@ -89,7 +89,7 @@ def _bad_body(clause: str) -> Wording:
 
 
 ROWS: Final[dict[type[Rejection], Row]] = {
-    # sizes
+    # what the journal cannot take
     r.CommandTooLarge: Row(
         says="This request makes {r.changes} changes of more than {r.limit} bytes together, the limit of one "
         "request: split it into smaller ones.",
@@ -99,6 +99,12 @@ ROWS: Final[dict[type[Rejection], Row]] = {
         says="This request writes {r.size} bytes, more than the database accepts in one row: split it into "
         "smaller ones, or ask the operator to raise the limit of the database.",
         placement=Wording(413, code=codes.TOO_LARGE),
+    ),
+    r.FormatTooOld: Row(
+        says="{r.part} needs format {r.needed} of the journal, which has format {r.format}: the upgrade of "
+        "this Berth is not finished. Its operator runs 'berth db upgrade --finish' when every server is of "
+        "the new release.",
+        placement=Wording(409, code=codes.FORMAT_TOO_OLD),
     ),
     # policy
     r.Forbidden: Row(

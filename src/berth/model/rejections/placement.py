@@ -1,11 +1,12 @@
-"""Rejections of Placement's own: the vocabulary, providers, inventories, allocations, and sizes."""
+"""Rejections of Placement's own: the vocabulary, providers, inventories, allocations, and what the journal
+cannot take."""
 
 from enum import Enum
 
 from berth.model.ids import AggregateId, ConsumerId, ProviderId
 from berth.model.rejections.rejection import Rejection
 
-# -- sizes ---------------------------------------------------------------------------------------
+# -- what the journal cannot take ----------------------------------------------------------------
 
 
 class CommandTooLarge(Rejection, frozen=True):
@@ -19,6 +20,15 @@ class RowTooLarge(Rejection, frozen=True):
     """The database takes no row of ``size`` bytes."""
 
     size: int
+
+
+class FormatTooOld(Rejection, frozen=True):
+    """What is to be written has a ``part`` that there is only since the format ``needed``, and the journal
+    has format ``format`` until its upgrade is finished."""
+
+    part: str
+    needed: int
+    format: int
 
 
 # -- vocabulary ----------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ import sqlalchemy as sa
 from berth.cell import protocol
 from berth.cell.conductor import Deadlines
 from berth.client import Client, WireAnswer, WireRequest
-from berth.engine.snapshots import apply_entries, problems
+from berth.engine.snapshots import apply_batch, problems
 from berth.journal import Journal
 from berth.journal.database import Dialect
 from berth.journal.snapshots import Snapshots
@@ -53,7 +53,7 @@ from berth.sim.rest import check_disks, check_doctor, come_to_rest
 from berth.sim.simulation import Act, Simulation
 from berth.sim.world import Process
 from berth.view import View
-from berth.view.snapshot import FORMAT, dump
+from berth.view.snapshot import dump
 
 _HOSTS: Final = 9
 _TOKEN: Final = "join-token-of-the-cells"
@@ -172,10 +172,11 @@ def write_as_before(database: Database, old_hosts: set[str]) -> int:
     middle = len(batches) * 2 // 3
     for batch in batches:
         entries = tuple(_register_before(entry, old_hosts) for entry in batch.entries)
-        journal.append(Batch(batch.index, batch.id, batch.at_ns, entries))
-        apply_entries(view, batch.index, entries)
+        before = Batch(batch.index, batch.id, batch.at_ns, entries)
+        journal.append(before)
+        apply_batch(view, before)
         if batch.index == middle:
-            Snapshots(journal).write(batch.index, FORMAT, batch.at_ns, dump(view))
+            Snapshots(journal).write(batch.index, view.format, batch.at_ns, dump(view))
         journal.execute(
             sa.text("UPDATE journal SET entries = :body WHERE idx = :index"),
             {"body": encode_as_before(entries), "index": batch.index},
