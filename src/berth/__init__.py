@@ -4,4 +4,4 @@ The packages below follow one direction: ``model`` <- ``view`` <- (``ledger``, `
 ``engine`` <- ``api``; ``journal`` knows only ``model``; ``main`` composes. See ARCHITECTURE.md.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

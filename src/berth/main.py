@@ -36,6 +36,7 @@ from berth.clusters.reconciler import reconcile_clusters
 from berth.console.api import ConsoleApi
 from berth.drains.reconciler import reconcile_drains
 from berth.engine import Engine, Forks
+from berth.engine.attachment import ProcessName
 from berth.engine.engine import Observer
 from berth.engine.figures import keep_figures
 from berth.engine.journal_thread import JournalCalls
@@ -46,7 +47,7 @@ from berth.model.servers import Need, Server
 from berth.region.cell_links import CellLinks, OpenCell
 from berth.region.figures import read_figures
 from berth.runtime.clock import Clock, SystemClock
-from berth.runtime.ids import Ids
+from berth.runtime.ids import Ids, describe_process
 from berth.runtime.metrics import MetricsMemory
 from berth.runtime.settings import Settings, cells_of
 from berth.runtime.telemetry import Telemetry
@@ -89,7 +90,7 @@ class RegionServer:
         await receive()
         settings, clock, ids = self._settings, SystemClock(), Ids()
         telemetry = Telemetry(settings, clock, memory=self._memory, number=self._number)
-        open_engine = functools.partial(_open_engine, settings, self._turns, clock, ids)
+        open_engine = functools.partial(_open_engine, settings, self._turns, self._number, clock, ids)
         region = await compose(settings, open_engine, clock, ids, telemetry=telemetry)
         # What has been read stays: the garbage collector need not scan it each time.
         gc.freeze()
@@ -218,6 +219,7 @@ def _work_on_cells(region: Composition) -> list[asyncio.Task[None]]:
             services.ids,
             name=name_database(name),
             gives_up=False,
+            process=ProcessName("region", describe_process()),
         )
         for name, database in cells_of(services.settings.cells)
     }
@@ -269,13 +271,23 @@ def _authenticator(settings: Settings, clock: Clock) -> Authenticator:
 
 
 async def _open_engine(
-    settings: Settings, turns: Turns | None, clock: Clock, ids: Ids, observer: Observer
+    settings: Settings, turns: Turns | None, number: int, clock: Clock, ids: Ids, observer: Observer
 ) -> Engine:
     address = parse_address(settings.database)
     # Only a file can be known to be ours alone.
     shared = settings.workers > 1 or not isinstance(address, SqliteAddress)
     journal = await _opened(address, shared, settings.database_outage_seconds)
-    return make_engine(settings, journal, clock, ids, observer, shared=shared, turns=turns, forks=Forks(ids))
+    return make_engine(
+        settings,
+        journal,
+        clock,
+        ids,
+        observer,
+        shared=shared,
+        turns=turns,
+        forks=Forks(ids),
+        process=ProcessName(f"worker {number}", describe_process()),
+    )
 
 
 def make_engine(
@@ -290,6 +302,7 @@ def make_engine(
     forks: Forks | None = None,
     calls: JournalCalls | None = None,
     follow_every_s: float = FOLLOW_S,
+    process: ProcessName | None = None,
 ) -> Engine:
     """The engine of a region's journal."""
     return Engine(
@@ -307,6 +320,7 @@ def make_engine(
         forks=forks,
         calls=calls,
         follow_every_s=follow_every_s,
+        process=process,
     )
 
 

@@ -25,10 +25,11 @@ from berth.cell.placement import VERSION, ClaimWriter
 from berth.cell.providers import HostTreeWriter
 from berth.client import Client, Token
 from berth.engine import Engine, Unavailable
+from berth.engine.attachment import ProcessName
 from berth.engine.engine import Observer, Overloaded
 from berth.engine.figures import keep_figures
 from berth.runtime.clock import Clock, SystemClock
-from berth.runtime.ids import Ids
+from berth.runtime.ids import Ids, describe_process
 from berth.runtime.metrics import MetricsMemory
 from berth.runtime.settings import Settings
 from berth.runtime.telemetry import CELL, Telemetry
@@ -67,7 +68,13 @@ def edges_of(settings: CellSettings) -> Edges:
         token=settings.placement_token,
         ca_file=settings.ca_file,
     )
-    return Edges(clock, ids, lambda observer: open_cell(settings.database, clock, ids, observer), client)
+    process = ProcessName(f"conductor of {settings.name}", describe_process())
+    return Edges(
+        clock,
+        ids,
+        lambda observer: open_cell(settings.database, clock, ids, observer, process=process),
+        client,
+    )
 
 
 class Cell:

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from berth.engine import Engine, Unavailable
+from berth.engine.attachment import ProcessName
 from berth.engine.engine import Observer
 from berth.engine.journal_thread import JournalCalls, JournalThread
 from berth.engine.opening import wait_for_database
@@ -60,6 +61,7 @@ def make_cell_engine(
     follow_every_s: float = FOLLOW_S,
     calls: JournalCalls | None = None,
     name: str = DATABASE,
+    process: ProcessName | None = None,
 ) -> Engine:
     """The engine of a cell's journal, which conductor and region share."""
     return Engine(
@@ -71,6 +73,7 @@ def make_cell_engine(
         follow_every_s=follow_every_s,
         calls=calls,
         name=name,
+        process=process,
     )
 
 
@@ -82,6 +85,7 @@ async def open_cell(
     *,
     name: str = DATABASE,
     gives_up: bool = True,
+    process: ProcessName | None = None,
 ) -> Engine:
     """The engine of a cell's journal, started, once its database answers. It may be unreachable, or wait
     for an upgrade: both are retried, and the other cells go on. ``gives_up``: whether that ends where the
@@ -102,7 +106,7 @@ async def open_cell(
 
     async def open_engine() -> Engine:
         await thread.call(open_once)
-        engine = make_cell_engine(opened.pop(), clock, ids, observer, name=name)
+        engine = make_cell_engine(opened.pop(), clock, ids, observer, name=name, process=process)
         try:
             await engine.start()
         except BaseException:

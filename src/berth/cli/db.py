@@ -1,7 +1,9 @@
-"""``berth db``: prepare, check, snapshot, back up or restore the database."""
+"""``berth db``: prepare, upgrade, check, snapshot, back up or restore the database."""
 
 import argparse
 import sys
+from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -17,6 +19,7 @@ from berth.journal import (
     Journal,
     JournalError,
     NotEmpty,
+    Programs,
     connect,
     open_journal,
     parse_address,
@@ -25,14 +28,19 @@ from berth.journal import (
     write_backup,
 )
 from berth.journal.backup import Over
+from berth.model.events import Origin
+from berth.model.formats import FORMAT, THIS_PROGRAM
 from berth.model.ids import Index
 from berth.runtime.clock import SystemClock
+from berth.runtime.ids import Ids
 from berth.runtime.progress import ProgressLine
-from berth.runtime.settings import Settings
+from berth.runtime.settings import Settings, cells_of
 from berth.runtime.telemetry import configure_logging
-from berth.view.snapshot import FORMAT
 
 INDEX_MAX: Final = 2**63 - 1
+
+ACTION: Final = "berth:db upgrade --finish"
+"""What the journal says of the row that raises its format."""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -43,6 +51,13 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         ("snapshot", "write a snapshot and prune the journal, now"),
     ):
         action = add_action(actions, name, summary)
+        if name == "upgrade":
+            action.add_argument(
+                "--finish",
+                action="store_true",
+                help="raise the format of the journal to the newest of this release: older releases stop. "
+                "This cannot be undone",
+            )
         add_json(action)
         add_settings(action)
     for name, summary, more in (
@@ -87,6 +102,8 @@ def _use_database(arguments: argparse.Namespace) -> "DatabaseOutcome":
     if arguments.action == "restore":
         return _restore(settings, arguments.file, arguments.index)
     with show_patience(f"{arguments.action} of {format_value(settings.database)}"):
+        if arguments.action == "upgrade" and arguments.finish:
+            return _finish(settings)
         return _ACTIONS[arguments.action](settings)
 
 
@@ -99,9 +116,84 @@ class DatabaseOutcome(NamedTuple):
 
 
 def _upgrade(settings: Settings) -> DatabaseOutcome:
-    """Create what is missing in the database, or bring it up to this program."""
-    open_journal(parse_address(settings.database), shared=None, creates=True).close()
-    return DatabaseOutcome({"ready": True}, "the database is ready")
+    """Create what is missing in the database, or bring it up to this program; and say what is left to do."""
+    with closing(open_journal(parse_address(settings.database), shared=None, creates=True)) as journal:
+        standing = _look(journal)
+    return DatabaseOutcome(standing.data, f"the database is ready\n{standing.text}")
+
+
+def _finish(settings: Settings) -> DatabaseOutcome:
+    """Raise the format of the journal, unless somebody would be surprised by it."""
+    cells = [f"{name} ({format})" for name, format in _older_cells(settings)]
+    if cells:
+        raise JournalError(
+            f"these cells have an older format than {FORMAT}: {', '.join(cells)}. Finish the upgrade of each "
+            "cell's database first, then that of the region's"
+        )
+    # Shared: nobody who thinks that it has a file for itself may be surprised.
+    with closing(open_journal(parse_address(settings.database), shared=True, creates=False)) as journal:
+        standing = _look(journal)
+        if standing.older:
+            raise JournalError(
+                f"these programs would stop: {', '.join(standing.older)}. Replace them by Berth "
+                f"{__version__} first, or wait two minutes if they have ended. Nothing was changed"
+            )
+        origin = Origin(Ids().request_id(), None, None, ACTION)
+        before = journal.raise_format(origin, Ids().batch_id(), SystemClock().now_ns())
+        after = _look(journal)
+    if before.format == FORMAT:
+        return DatabaseOutcome(after.data, f"nothing to do: the journal has format {FORMAT} already")
+    text = f"the journal has format {FORMAT} now: releases before Berth {__version__} do not read it any more"
+    return DatabaseOutcome(after.data, text)
+
+
+class _Standing(NamedTuple):
+    """How far an upgrade is: as JSON, in words, and the programs that would stop if it was finished."""
+
+    data: dict[str, Any]
+    text: str
+    older: list[str]
+
+
+def _look(journal: Journal) -> _Standing:
+    signature, attached = journal.signature(), Programs(journal).attached(SystemClock().now_ns())
+    described = [f"Berth {one.program.version}, {one.part}, {one.place}" for one in attached]
+    older = [words for one, words in zip(attached, described, strict=True) if one.program.format < FORMAT]
+    lines = [f"format {signature.format}; this is {THIS_PROGRAM}"]
+    lines += [f"in use by {words}" for words in described]
+    if older:
+        lines.append(f"next: replace the {len(older)} programs that read only older formats")
+    elif signature.format < FORMAT:
+        lines.append(
+            "next: when every server, cell and region that uses this database is of this release, run "
+            "`berth db upgrade --finish`. It cannot be undone: no older release reads the database afterwards"
+        )
+    data = {
+        "ready": True,
+        "format": signature.format,
+        "format_max": FORMAT,
+        "written_by": signature.version or None,
+        "programs": [
+            {
+                "version": one.program.version,
+                "format_max": one.program.format,
+                "part": one.part,
+                "place": one.place,
+            }
+            for one in attached
+        ],
+    }
+    return _Standing(data, "\n".join(lines), older)
+
+
+def _older_cells(settings: Settings) -> Iterator[tuple[str, int]]:
+    """The cells of a region whose journals have an older format than this program's, with that format."""
+    for name, database in cells_of(settings.cells):
+        with closing(connect(parse_address(database), shared=None, creates=False)) as journal:
+            journal.check()
+            format = journal.format()
+        if format < FORMAT:
+            yield name, format
 
 
 def _check(settings: Settings) -> DatabaseOutcome:

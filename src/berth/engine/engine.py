@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from berth.engine.attachment import Attachment, ProcessName
 from berth.engine.forks import Forks, GaveUp, NoPlace
 from berth.engine.journal_thread import JournalCalls, JournalThread, NoAnswer
 from berth.engine.snapshots import apply_batch, start_view
@@ -230,7 +231,8 @@ class Engine:
     one after the other. ``answer_seconds``: how long the database may take to answer. ``follow_every_s``: how
     often the journal is looked at on behalf of all who wait for news of others, where nobody else has looked.
     ``forks``: what does the work that takes long; without it all of it is done in turn. ``calls``: who waits
-    for the database; a thread, unless said. ``name``: what the log calls the database.
+    for the database; a thread, unless said. ``name``: what the log calls the database. ``process``: how
+    operators see this process among those that use the journal; without it they do not.
     """
 
     def __init__(
@@ -253,6 +255,7 @@ class Engine:
         forks: Forks | None = None,
         calls: JournalCalls | None = None,
         name: str = "the database",
+        process: ProcessName | None = None,
     ) -> None:
         self.view = View()
         self._journal = journal
@@ -320,6 +323,7 @@ class Engine:
         # The one of them that looks for what others write, when that is due.
         self._follower: object = None
         self._calls = calls or JournalThread(answer_seconds, name)
+        self._attachment = None if process is None else Attachment(journal, self._calls, clock, ids, process)
         self._writer: asyncio.Task[None] | None = None
 
     # -- life -----------------------------------------------------------------------------------
@@ -333,6 +337,8 @@ class Engine:
             raise Unavailable(outage.detail) from outage
         self._tell_news()
         self._writer = asyncio.create_task(self._write_forever(), name="writer")
+        if self._attachment is not None:
+            self._attachment.begin()
 
     async def stop(self) -> None:
         """Take no more commands, finish those taken, close the journal."""
@@ -346,6 +352,8 @@ class Engine:
             task.cancel()
         if self._forks is not None:
             self._forks.stop()
+        if self._attachment is not None:
+            await self._attachment.end()
         # In turn, so that a look that has begun can end; one that has not finds the engine closed.
         async with self._turn:
             if not self._closed:

@@ -27,6 +27,7 @@ from berth.journal.database import (
     parse_address,
 )
 from berth.journal.journal import Journal
+from berth.journal.programs import AttachedProgram, Programs
 from berth.journal.schema import JournalRow
 from berth.journal.snapshots import DamagedSnapshot, Snapshot, Snapshots
 
@@ -34,6 +35,7 @@ __all__ = [
     "AccessRefused",
     "Address",
     "AddressError",
+    "AttachedProgram",
     "Backup",
     "BackupError",
     "Conflict",
@@ -46,6 +48,7 @@ __all__ = [
     "JournalRow",
     "NotEmpty",
     "NotWritten",
+    "Programs",
     "Pruned",
     "RowRefused",
     "Signature",

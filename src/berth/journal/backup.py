@@ -36,6 +36,7 @@ from berth.journal.database import Conflict, JournalError
 from berth.journal.journal import ROWS_BYTES, Journal
 from berth.journal.schema import VERSION, JournalRow, verify
 from berth.journal.snapshots import DamagedSnapshot, Snapshot, SnapshotPart, Snapshots
+from berth.model.formats import THIS_PROGRAM
 from berth.model.ids import Index
 
 FORMAT: Final = 1
@@ -71,7 +72,8 @@ class Over(Protocol):
 
 
 class BackupHead(msgspec.Struct, frozen=True, tag="head"):
-    """``before`` is the digest of the row before ``first``, which was pruned."""
+    """``before`` is the digest of the row before ``first``, which was pruned. ``format`` is the journal's at
+    ``last``."""
 
     program: str
     schema: int
@@ -79,6 +81,7 @@ class BackupHead(msgspec.Struct, frozen=True, tag="head"):
     first: Index
     last: Index
     before: str | None
+    format: int = 1
 
 
 class BackupRows(msgspec.Struct, frozen=True, tag="rows"):
@@ -114,11 +117,11 @@ class Backup(NamedTuple):
     size: int
 
     def earliest(self, format: int) -> Index | None:
-        """The first index that it can be restored to, by a program that reads snapshots of a format; None
+        """The first index that it can be restored to, by a program that reads up to a format; None
         if to none."""
         if self.head.first == 1:
             return Index(1)
-        oldest = min((one.index for one in self.end.snapshots if one.format == format), default=None)
+        oldest = min((one.index for one in self.end.snapshots if one.format <= format), default=None)
         return None if oldest is None else max(oldest, self.head.first)
 
     def choose_last(self, index: Index | None, format: int) -> Index:
@@ -157,14 +160,15 @@ def _inflate(rows: BackupRows) -> list[JournalRow]:
 
 
 def write_backup(journal: Journal, path: Path, format: int, program: str, now_ns: int, over: Over) -> Backup:
-    """Write all that a database holds now into a new file. ``format``: that of snapshots which this program
-    can read."""
+    """Write all that a database holds now into a new file. ``format``: the newest of snapshots that this
+    program can read."""
     with _new_file(path) as file, journal.stand_still():
         journal.check()
         first, last = journal.head(), journal.tail()
         if last == 0:
             raise BackupError("the journal is empty: there is nothing to back up")
-        head = BackupHead(program, VERSION, now_ns, first, last, journal.digest_at(Index(first - 1)))
+        before = journal.digest_at(Index(first - 1))
+        head = BackupHead(program, VERSION, now_ns, first, last, before, journal.format())
         writer = _Writer(file)
         writer.write(head)
         rows = journal.read_rows(Index(first - 1), last)
@@ -184,7 +188,7 @@ def write_backup(journal: Journal, path: Path, format: int, program: str, now_ns
 def _write_snapshots(writer: "_Writer", snapshots: Snapshots, format: int, over: Over) -> Iterator[Snapshot]:
     """The snapshots that were written. One that is damaged is not."""
     for snapshot in snapshots.all():
-        if snapshot.format != format:
+        if snapshot.format > format:
             continue
         with contextlib.suppress(DamagedSnapshot):
             parts = snapshots.read_parts(snapshot)
@@ -281,6 +285,11 @@ def read_backup(path: Path, over: Over) -> Backup:
         raise BackupError(
             f"{path} was made by {head.program}, whose databases have schema {head.schema}; this release "
             f"supports {VERSION}: use the newer release"
+        )
+    if head.format > THIS_PROGRAM.format:
+        raise BackupError(
+            f"{path} was made by {head.program} of a journal of format {head.format}; this is Berth "
+            f"{THIS_PROGRAM.version}, which reads up to format {THIS_PROGRAM.format}: use the newer release"
         )
     found = _Contents(path, head)
     for _ in over("entries verified", head.last - head.first + 1, found.verify_rows(remaining)):
@@ -395,7 +404,7 @@ def restore_backup(backup: Backup, journal: Journal, last: Index, format: int, o
     """Write a backup, that was read to its end, into an empty database, up to an index that it can be
     restored to."""
     head, snapshots = backup.head, Snapshots(journal)
-    names = [one for one in backup.end.snapshots if one.index <= last and one.format == format]
+    names = [one for one in backup.end.snapshots if one.index <= last and one.format <= format]
     there = _find_last_there(journal, snapshots, head, last)
     rows = _rows_until(backup, last)
     try:

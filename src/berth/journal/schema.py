@@ -1,7 +1,8 @@
 """How the journal lies in its database: the tables, the row of a batch, and the checksum of the row.
 
 ``journal`` holds batches, and ``journal_anchor`` the checksum of the last one that was pruned; ``snapshot``
-and ``snapshot_part`` hold images of the view, so that a start need not read the journal from its beginning.
+and ``snapshot_part`` hold images of the view, so that a start need not read the journal from its beginning;
+``journal_program`` lists the programs that use the journal.
 One number, the schema version, says which program the tables are for. A database is created by the first
 program that finds it empty, upgraded by ``create_tables``, and refused, untouched, when a newer program has
 written it.
@@ -74,6 +75,19 @@ SNAPSHOT_PART: Final = sa.Table(
     mysql_engine="InnoDB",
 )
 
+PROGRAM: Final = sa.Table(
+    "journal_program",
+    _METADATA,
+    sa.Column("id", sa.String(36), primary_key=True),
+    sa.Column("version", sa.String(40), nullable=False),
+    sa.Column("format", sa.Integer, nullable=False),
+    sa.Column("part", sa.String(100), nullable=False),
+    sa.Column("place", sa.String(300), nullable=False),
+    sa.Column("seen_at_ns", sa.BigInteger, nullable=False),
+    mysql_engine="InnoDB",
+)
+"""Schema 2 had it not at first. Programs that do not know it do without, so it is no schema of its own."""
+
 _SCHEMA = sa.Table(
     "journal_schema",
     _METADATA,
@@ -94,16 +108,12 @@ def create_tables(connection: sa.Connection) -> None:
     """Bring the database to this program's version, from nothing or from an older one."""
     found = version_of(connection)
     if found == VERSION:
+        if not sa.inspect(connection).has_table(PROGRAM.name):
+            _create(connection, PROGRAM)
         return
     _refuse_newer(found)
     for table in _METADATA.sorted_tables:
-        try:
-            # Not create_all: it looks first, and workers that start together would all look first.
-            connection.execute(sa.schema.CreateTable(table, if_not_exists=True))
-        except (IntegrityError, ProgrammingError):
-            # PostgreSQL lets one of two that create the same table at once fail all the same.
-            if not sa.inspect(connection).has_table(table.name):
-                raise
+        _create(connection, table)
     for column in _ADDED:
         kind = column.type.compile(connection.dialect)
         _alter(connection, column, f"ADD COLUMN {column.name} {kind}")
@@ -114,6 +124,16 @@ def create_tables(connection: sa.Connection) -> None:
     except IntegrityError:
         return  # another process did it in the same moment
     connection.execute(sa.delete(_SCHEMA).where(_SCHEMA.c.version < VERSION))
+
+
+def _create(connection: sa.Connection, table: sa.Table) -> None:
+    try:
+        # Not create_all: it looks first, and workers that start together would all look first.
+        connection.execute(sa.schema.CreateTable(table, if_not_exists=True))
+    except (IntegrityError, ProgrammingError):
+        # PostgreSQL lets one of two that create the same table at once fail all the same.
+        if not sa.inspect(connection).has_table(table.name):
+            raise
 
 
 def _alter(connection: sa.Connection, column: sa.Column[Any], change: str) -> None:

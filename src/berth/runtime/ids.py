@@ -6,10 +6,16 @@ cheaper than asking the kernel each time. Nothing that must not be guessed may b
 
 import os
 import random
+import socket
 
 _VERSION_4 = 0x4 << 76
 _VARIANT_RFC = 0x2 << 62
 _NOT_VERSION_OR_VARIANT = ((1 << 128) - 1) & ~(0xF << 76) & ~(0x3 << 62)
+
+
+def describe_process() -> str:
+    """Where this process runs, for operators."""
+    return f"{socket.gethostname()} pid {os.getpid()}"
 
 
 class Ids:

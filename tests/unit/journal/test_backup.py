@@ -34,11 +34,12 @@ from berth.journal import (
 from berth.journal.journal import ROWS_BYTES
 from berth.journal.schema import JOURNAL, SNAPSHOT_PART
 from berth.model.events import Batch, Entry, Origin, TraitChanged
+from berth.model.formats import FORMAT, THIS_PROGRAM, Program
 from berth.model.ids import Index
 from berth.runtime.clock import SystemClock
 from berth.runtime.progress import ProgressLine
 from berth.view import View
-from berth.view.snapshot import FORMAT, dump
+from berth.view.snapshot import dump
 
 over = ProgressLine(SystemClock(), io.StringIO()).over
 
@@ -243,6 +244,28 @@ def split(content: bytes) -> Iterator[bytes]:
         end = at + 20 + struct.unpack(">I", content[at : at + 4])[0]
         yield content[at:end]
         at = end
+
+
+def test_a_backup_has_the_format_of_its_journal(whole: Path, tmp_path: Path) -> None:
+    """One of a newer format is refused before the database is touched."""
+    with opened(whole) as journal:
+        journal.raise_format(Origin("", None, None, "finish"), "raise", 13)
+    made = make_backup(whole, tmp_path / "file")
+    assert made.head.format == FORMAT
+    restore(tmp_path / "file", tmp_path / "restored.db")
+    restore(tmp_path / "file", tmp_path / "before.db", 12)
+    with opened(tmp_path / "restored.db") as restored, opened(tmp_path / "before.db") as before:
+        assert (restored.format(), before.format()) == (FORMAT, 1)
+    with opened(whole) as journal:
+        journal.program = Program("99.1", FORMAT + 1)
+        journal.raise_format(Origin("", None, None, "finish"), "raise", 14)
+        write_backup(journal, tmp_path / "newer", FORMAT + 1, "berth 99.1", 5, over)
+    newer = (
+        rf"was made by berth 99\.1 of a journal of format {FORMAT + 1}; this is Berth {THIS_PROGRAM.version}, "
+        rf"which reads up to format {FORMAT}: use the newer release"
+    )
+    with pytest.raises(BackupError, match=newer):
+        read_backup(tmp_path / "newer", over)
 
 
 def test_files_of_others_and_of_the_future_are_refused(whole: Path, tmp_path: Path) -> None:

@@ -96,8 +96,9 @@ _WRITES: Final = {
     "(`berth.quota_exceeded`).",
     "404": "There is no such thing, or no such group as is named (`berth.not_found`).",
     "409": "It goes against what there is (`berth.conflict`), or against the policy of a group "
-    "(`berth.group_policy`); nothing fits (`berth.no_fit`), or what a plan was made from has changed "
-    "(`berth.plan_moved`).",
+    "(`berth.group_policy`); nothing fits (`berth.no_fit`), what a plan was made from has changed "
+    "(`berth.plan_moved`), or it is new in this release and the upgrade is not finished "
+    "(`berth.format_too_old`).",
     "413": "The body is too large (`berth.body_too_large`), or what it asks for would write too much "
     "(`berth.too_large`).",
     "415": "The body is not JSON (`berth.unsupported_media`).",

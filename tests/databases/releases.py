@@ -1,0 +1,110 @@
+"""Two releases of Berth, as wheels: this one, and a next one that has something new.
+
+The next one is this one with another version, the next format, and a field that this one does not know: a
+host's status has a ticket, which is taken from a reason that names one.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from berth.model.formats import FORMAT, THIS_PROGRAM, Program
+from tests.servers import HOST, ROOT, ServerProcess
+
+NEXT: Final = Program("99.0.0", FORMAT + 1)
+TICKET: Final = "TICKET-7"
+"""A reason that the next release has a field for."""
+_SOURCES: Final = ("src", "pyproject.toml", "README.md", "LICENSE")
+_PATCHES: Final = (
+    ("__init__.py", f'__version__ = "{THIS_PROGRAM.version}"', f'__version__ = "{NEXT.version}"'),
+    ("model/formats.py", f"FORMAT: Final = {FORMAT}\n", f"FORMAT: Final = {NEXT.format}\n"),
+    (
+        "model/formats.py",
+        "ADDED: Final[dict[str, int]] = {",
+        f'ADDED: Final[dict[str, int]] = {{"HostStatus.ticket": {NEXT.format}, ',
+    ),
+    (
+        "model/placement.py",
+        "    build_failures: int = 0\n    reason: str | None = None\n",
+        "    build_failures: int = 0\n    reason: str | None = None\n    ticket: str | None = None\n",
+    ),
+    (
+        "api/native/hosts.py",
+        "HostStatus(asked.disabled, asked.down, asked.build_failures, asked.reason)",
+        "HostStatus(asked.disabled, asked.down, asked.build_failures, asked.reason,\n"
+        "        asked.reason if (asked.reason or '').startswith('TICKET') else None)",
+    ),
+    ("api/native/hosts.py", "reason=status.reason,", "reason=status.ticket and f'see {status.ticket}',"),
+)
+
+
+class Release(NamedTuple):
+    """An installed wheel, in a folder of its own."""
+
+    program: Program
+    folder: Path
+
+    @property
+    def env(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("BERTH_")}
+        return {**kept, "PYTHONPATH": str(self.folder)}
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """``berth`` with these words, as this release."""
+        command = [sys.executable, "-P", "-m", "berth.cli", *words]
+        return subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=60, check=False)
+
+
+def install_releases(directory: Path) -> tuple[Release, Release]:
+    """This release and the next."""
+    with ThreadPoolExecutor(2) as pool:
+        this = pool.submit(_install, directory / "this", THIS_PROGRAM, ())
+        next_ = pool.submit(_install, directory / "next", NEXT, _PATCHES)
+        return this.result(), next_.result()
+
+
+def _install(directory: Path, program: Program, patches: Sequence[tuple[str, str, str]]) -> Release:
+    source = directory / "source"
+    for name in _SOURCES:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("*.pyc", "*.egg-info"))
+        else:
+            shutil.copy(ROOT / name, source / name)
+    for name, before, after in patches:
+        file = source / "src" / "berth" / name
+        text = file.read_text()
+        assert text.count(before) == 1, f"{name} has no {before!r} to change"
+        file.write_text(text.replace(before, after))
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input"]
+    _call([*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(directory), str(source)])
+    (wheel,) = directory.glob("*.whl")
+    assert wheel.name.startswith(f"berth-{program.version}-")
+    installed = directory / "installed"
+    _call([*pip, "install", "--no-deps", "--no-compile", "--target", str(installed), str(wheel)])
+    return Release(program, installed)
+
+
+def _call(words: list[str]) -> None:
+    done = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, f"{words}:\n{done.stdout}{done.stderr}"
+
+
+class ReleasedServer(ServerProcess):
+    """``berth serve`` of a release, which can be replaced by that of another."""
+
+    def __init__(self, release: Release, directory: Path, database: str) -> None:
+        directory.mkdir()
+        words = [sys.executable, "-P", "-m", "berth.cli", "serve", "--auth", "noauth", "--database", database]
+        super().__init__(
+            lambda port: [*words, "--listen", f"{HOST}:{port}"], directory / "server.log", release.env
+        )
+
+    def replace(self, release: Release) -> None:
+        self.stop()
+        self.env = release.env
+        self.start()
