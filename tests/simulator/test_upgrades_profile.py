@@ -23,6 +23,7 @@ def test_every_check_holds(seed: int, minutes: float) -> None:
     assert outcome.failure is None, "\n".join((outcome.failure, *outcome.trace[-40:]))
     assert outcome.counts["under way at the change"]
     assert outcome.counts["region: rows of the release before"]
+    assert outcome.counts["region: rows of format 1"] >= outcome.counts["region: rows of the release before"]
 
 
 class ChattyAnswer(PollAnswer, frozen=True, kw_only=True):

@@ -25,7 +25,7 @@ from berth.engine.engine import Overloaded
 from berth.model.commands import Command, Enact
 from berth.model.events import Origin
 from berth.model.ids import Index
-from berth.model.rejections import RecordMoved, Rejection
+from berth.model.rejections import FormatTooOld, RecordMoved, Rejection
 from berth.model.saga_runs import Agent, Assignment, SagaRun
 from berth.runtime.backoff import Backoff, keep_running
 from berth.runtime.clock import Clock
@@ -357,6 +357,8 @@ class Conductor:
 
     async def _submit(self, propose: Callable[[View, int], Command | Rejection | None]) -> bool:
         """Whether it was written. A rejection means that another conductor has advanced the run, or has taken
-        over."""
+        over; unless the journal is too old for it."""
         outcome = await self._engine.submit(propose, _ORIGIN, lambda view, changed: changed)
+        if isinstance(outcome, FormatTooOld):
+            raise Unavailable(f"{outcome.part} cannot be written before the cell's upgrade is finished")
         return outcome is True

@@ -293,6 +293,8 @@ class Engine:
             told=observer.noticed,
         )
         self._probe_due_ns = 0
+        # What was refused because the journal's format is older than it, and logged.
+        self._refused_parts: set[str] = set()
         # Whether others are known to have written what the view lacks.
         self._behind = False
         # Whether the journal was looked at since the commands in hand were taken.
@@ -769,7 +771,19 @@ class Engine:
         """Why events may not be written yet: older programs may share the journal."""
         format = self.view.format
         newer = ADDITIONS.find_newer(events, format)
-        return None if newer is None else FormatTooOld(newer, ADDITIONS.since(newer), format)
+        if newer is None:
+            return None
+        refusal = FormatTooOld(newer, ADDITIONS.since(newer), format)
+        if newer not in self._refused_parts:
+            self._refused_parts.add(newer)
+            _log.warning(
+                "refused, here and from now on until 'berth db upgrade --finish': %s needs format %d, the "
+                "journal has format %d",
+                newer,
+                refusal.needed,
+                format,
+            )
+        return refusal
 
     def _refuse_or_split(self, waiting: list[_Pending], refused: "_BatchTooLarge") -> None:
         """The database takes no row as large as these commands together: each is tried in a batch of its own.

@@ -155,6 +155,9 @@ def problems(journal: Journal) -> list[str]:
     try:
         for _ in journal.read(Index(journal.head() - 1)):
             pass
+        unknown = journal.find_unknown()
+        if unknown is not None:
+            found.append(unknown)
     except Damaged as damage:
         found.append(str(damage))
     try:

@@ -16,10 +16,10 @@ same in front.
 
 import operator
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from struct import error as StructError
 from struct import pack, unpack_from
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -159,6 +159,39 @@ def decode_entries(body: bytes) -> tuple[Entry, ...]:
     """The entries of a batch. A body that is damaged raises an error of msgspec or zlib, or a ValueError or
     TypeError."""
     return _DECODER.decode(_inflate(body[1:]) if body[:1] == MARK else body)
+
+
+def find_unknown(body: bytes) -> str | None:
+    """Something in a body that this program would skip; None if it reads all of it. At a format that it reads
+    there is no such thing, unless somebody has written what its format does not have."""
+    plain = _inflate(body[1:]) if body[:1] == MARK else body
+    return next(_unknown(_DECODER.decode(plain), msgspec.msgpack.decode(plain)), None)
+
+
+def _unknown(value: Any, raw: Any) -> Iterator[str]:
+    """What is in raw values and not in those that were made of them."""
+    if isinstance(value, msgspec.Struct):
+        kind, names = type(value), value.__struct_encode_fields__
+        config = kind.__struct_config__
+        if config.array_like:
+            found = raw[0 if config.tag is None else 1 :]
+            if len(found) > len(names):
+                yield f"value {len(names) + 1} of a {kind.__name__}"
+            pairs: Iterable[tuple[str, Any]] = zip(value.__struct_fields__, found, strict=False)
+        else:
+            yield from (
+                f"{kind.__name__}.{name}" for name in raw if name not in names and name != config.tag_field
+            )
+            fields = zip(value.__struct_fields__, names, strict=True)
+            pairs = ((field, raw[name]) for field, name in fields if name in raw)
+        for field, inner in pairs:
+            yield from _unknown(getattr(value, field), inner)
+    elif isinstance(value, tuple | list):
+        for one, inner in zip(value, raw, strict=True):
+            yield from _unknown(one, inner)
+    elif isinstance(value, dict):
+        for key, one in value.items():
+            yield from _unknown(one, raw[key])
 
 
 def _inflate(stream: bytes) -> bytes:

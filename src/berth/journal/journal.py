@@ -45,6 +45,7 @@ from berth.journal.body import (
     decode_entries,
     encode_entries,
     encode_signature,
+    find_unknown,
     split_signature,
 )
 from berth.journal.database import (
@@ -364,6 +365,19 @@ class Journal:
             if len(rows) < count:
                 return
             left = None if left is None else left - len(rows)
+
+    def find_unknown(self) -> str | None:
+        """What of all that is kept this program would skip, in words; None if it reads all of it."""
+        index = self.head() - 1
+        while rows := self._rows_after(index, _READ_BATCHES):
+            for row in rows:
+                signature, body = split_signature(row.body)
+                unknown = find_unknown(body)
+                if unknown is not None:
+                    by = f" (written by {signature})" if signature.version else ""
+                    return f"journal entry {row.index}{by} has what this release does not know: {unknown}"
+            index = rows[-1].index
+        return None
 
     def head(self) -> Index:
         """The first index that is kept; the first that will be written, if there is none."""

@@ -15,7 +15,7 @@ from berth.journal import Damaged, Journal, Signature, Snapshots, SqliteAddress,
 from berth.journal.body import encode_signature, split_signature
 from berth.journal.sqlite import sqlite_dialect
 from berth.model.commands import CreateTrait, Enact
-from berth.model.events import Batch, Entry, Origin, RecordChanged, TraitChanged
+from berth.model.events import Batch, Entry, Event, Origin, RecordChanged, TraitChanged
 from berth.model.formats import FORMAT, THIS_PROGRAM, Additions, Program
 from berth.model.ids import Index
 from berth.model.rejections import FormatTooOld
@@ -156,6 +156,33 @@ def test_an_entry_that_cannot_be_read_names_who_wrote_it(path: Path) -> None:
             Damaged, match=rf"entry 1 \(written by Berth 0\.2\.7 \(format {FORMAT}\)\) cannot"
         ):
             list(journal.read(Index(0)))
+
+
+class LongerTrait(TraitChanged, frozen=True, tag="t"):
+    colour: str = "red"
+
+
+class LongerQuota(QuotaSet, frozen=True, kw_only=True, tag="quota_set"):
+    colour: str | None = None
+
+
+@pytest.mark.parametrize(
+    ("event", "unknown"),
+    [
+        (LongerTrait("CUSTOM_A", None, 1), "value 4 of a TraitChanged"),
+        (RecordChanged(None, LongerQuota(id="p", limits={}, colour="red")), "QuotaSet.colour"),
+    ],
+)
+def test_the_check_finds_what_would_be_skipped(path: Path, event: Event, unknown: str) -> None:
+    """Somebody has written what the format does not have: a program that reads it would lose it."""
+    entries = (Entry(ORIGIN, (TraitChanged("CUSTOM_B", None, 1), event)),)
+    with opened(path, Program("0.2.7", FORMAT)) as journal:
+        journal.append(batch(1, FORMAT))
+        journal.append(Batch(Index(2), "x", 1, entries, format=FORMAT))
+        assert problems(journal) == [
+            f"journal entry 2 (written by Berth 0.2.7 (format {FORMAT})) has what this release does not "
+            f"know: {unknown}"
+        ]
 
 
 def test_a_damaged_signature_is_damage() -> None:

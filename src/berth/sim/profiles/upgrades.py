@@ -15,11 +15,15 @@ cloud has been used for a while and everything in it is stopped:
 Every third host has an agent of a release to come, which says more than anybody understands, and is told more
 than it understands.
 
+The upgrade of one database after the other is finished while all of this goes on, and of all at rest: their
+journals go from format 1 to this release's.
+
 At rest all agents are upgraded. What holds at rest is what holds in the other profiles, and all databases are
 sound.
 """
 
 import asyncio
+import contextlib
 import functools
 import random
 from collections.abc import Iterable
@@ -32,11 +36,12 @@ from berth.cell import protocol
 from berth.cell.conductor import Deadlines
 from berth.client import Client, WireAnswer, WireRequest
 from berth.engine.snapshots import apply_batch, problems
-from berth.journal import Journal
+from berth.journal import Journal, JournalError
 from berth.journal.database import Dialect
 from berth.journal.snapshots import Snapshots
 from berth.journal.sqlite import meaning_of
-from berth.model.events import AnyRecord, Batch, Entry, Event, RecordChanged
+from berth.model.events import AnyRecord, Batch, Entry, Event, Origin, RecordChanged
+from berth.model.formats import FORMAT
 from berth.model.ids import Index
 from berth.model.saga_runs import Agent
 from berth.sim.audit import FINISHED
@@ -103,11 +108,17 @@ class UpgradesProfile:
         await _change_releases(simulation)
 
     def choices(self) -> list[tuple[float, str, Act]]:
-        return [(16, "create", create), (2, "upgrade an agent", upgrade_agent), *OPERATIONS, *FAULTS]
+        upgrades: list[tuple[float, str, Act]] = [
+            (2, "upgrade an agent", upgrade_agent),
+            (4, "finish the upgrade", finish_upgrade),
+        ]
+        return [(16, "create", create), *upgrades, *OPERATIONS, *FAULTS]
 
     async def check_at_rest(self, simulation: Simulation) -> None:
         for host in simulation.cloud.hosts.values():
             _upgrade(simulation, host)
+        for database in simulation.cloud.databases():
+            _finish(simulation, database)
         await come_to_rest(simulation.cloud)
         await check_disks(simulation)
         await check_doctor(simulation)
@@ -250,6 +261,24 @@ def _is_default(field: msgspec.structs.FieldInfo, value: Any) -> bool:
     if field.default_factory is not msgspec.NODEFAULT:
         return bool(value == field.default_factory())
     return field.default is not msgspec.NODEFAULT and bool(value == field.default)
+
+
+async def finish_upgrade(simulation: Simulation, rng: random.Random) -> None:
+    # A database that is away, or whose standby lacks rows, is tried again at rest.
+    with contextlib.suppress(JournalError):
+        _finish(simulation, rng.choice(simulation.cloud.databases()))
+
+
+def _finish(simulation: Simulation, database: Database) -> None:
+    """Raise a journal to the format of this release, while others write."""
+    outside = simulation.cloud.outside
+    journal = database.open(outside)
+    before = journal.raise_format(
+        Origin("", None, None, "finish"), outside.ids.batch_id(), outside.clock.now_ns()
+    )
+    if before.format < FORMAT:
+        name = f"{database.name}: rows of format 1"
+        simulation.counts[name] = journal.tail() - 1
 
 
 # -- agents of three releases -------------------------------------------------------------------
