@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from berth.engine import start_view
-from berth.engine.snapshots import apply_entries, problems, take_snapshot
+from berth.engine.snapshots import apply_batch, problems, take_snapshot
 from berth.journal import Journal, JournalError, connect, open_journal, parse_address
 from berth.model.events import Batch, Entry, Origin, TraitChanged
 from berth.model.ids import Index
@@ -65,7 +65,7 @@ def replay_until(url: str, index: Index) -> list[bytes]:
     view = View()
     with opened(url, shared=None) as journal:
         for batch in journal.read(Index(0), index):
-            apply_entries(view, batch.index, batch.entries)
+            apply_batch(view, batch)
     return list(dump(view))
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from berth.doctor.findings import Finding, examine
 from berth.journal import read_backup, restore_backup, write_backup
+from berth.model.formats import FORMAT
 from berth.model.rejections import ServerOutdated
 from berth.model.saga_runs import Instance, Outbox
 from berth.model.servers import Host, Server, UnknownServer
@@ -18,7 +19,6 @@ from berth.runtime.progress import ProgressLine
 from berth.sim.cloud import SimCloud
 from berth.sim.database import Database
 from berth.view import View
-from berth.view.snapshot import FORMAT
 from tests.lifecycle.stories import beginning, done, new_server
 
 HEADERS = {"x-auth-token": "admin:project", "openstack-api-version": "placement 1.39,compute 2.94"}

@@ -261,8 +261,8 @@ def test_a_backup_has_the_format_of_its_journal(whole: Path, tmp_path: Path) -> 
         journal.raise_format(Origin("", None, None, "finish"), "raise", 14)
         write_backup(journal, tmp_path / "newer", FORMAT + 1, "berth 99.1", 5, over)
     newer = (
-        rf"was made by berth 99\.1 of a journal of format {FORMAT + 1}; this is Berth {THIS_PROGRAM.version}, "
-        rf"which reads up to format {FORMAT}: use the newer release"
+        rf"was made by berth 99\.1 of a journal of format {FORMAT + 1}; "
+        rf"this is Berth {THIS_PROGRAM.version}, which reads up to format {FORMAT}: use the newer release"
     )
     with pytest.raises(BackupError, match=newer):
         read_backup(tmp_path / "newer", over)
