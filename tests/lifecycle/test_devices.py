@@ -11,12 +11,14 @@ import pytest
 
 from berth.agent.drivers.behaviour import Rule, SimBehaviour
 from berth.agent.fleet import SimHost, SimInventory, SimProvider, provider_id
+from berth.cell import protocol
 from berth.doctor.findings import examine
 from berth.model.commands import Enact
 from berth.model.events import Origin, RecordChanged
+from berth.model.formats import Additions
 from berth.model.rejections import NoFit
 from berth.model.saga_runs import Agent, Assignment, HostTree, assignment_id
-from berth.model.servers import Flavor, Host, Need, Server
+from berth.model.servers import Action, Flavor, Host, Need, Server
 from berth.sagas import resize
 from berth.sim.cloud import SimCloud
 from berth.sim.rest import find_wrong_units
@@ -598,6 +600,25 @@ async def test_an_agent_that_knows_no_ports_gets_no_server_that_has_one() -> Non
         assert failed is not None
         assert failed.fault is not None
         assert (failed.state, "too old to know ports" in failed.fault.message) == ("error", True)
+
+
+async def test_a_command_that_an_agent_does_not_know_is_not_sent_and_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As if a release to come had a verb that agents of this one do not know."""
+    async with running(hosts=1) as cloud:
+        server = await created(cloud, PLAIN)
+        monkeypatch.setattr(protocol, "_NEEDED", Additions({"AgentCommand.verb=stop": protocol.VERSION + 1}))
+        assert await cloud.begin(beginning(cloud, "stop", server)) is None
+        failed = await cloud.at_rest(server.id)
+        assert failed is not None
+        assert failed.state == "active"
+        actions = await cloud.read(lambda view: view.records.find(Action, "server", server.id))
+        [details] = [event.details for action in actions for event in action.events if event.details]
+        assert details == (
+            f"the agent of the host dev-1 speaks version {protocol.VERSION} of the agent protocol, which has "
+            "no AgentCommand.verb=stop: upgrade it"
+        )
 
 
 async def test_members_do_not_read_the_names_of_units_in_faults() -> None:
