@@ -21,7 +21,8 @@ reader does not know are skipped, so each side may be newer than the other:
     version 1   fields that are not known were refused: nothing newer may be sent to it
     version 2   credentials; ``PollAnswer.must_register``
     version 3   units: ``ReportedProvider.units``, ``ReportedProvider.siblings``, ``Register.units``,
-                ``AgentCommand.units`` and ``AgentCommand.counts``; ports: ``Spec.ports``
+                ``AgentCommand.units`` and ``AgentCommand.counts``; ports: ``Spec.ports``;
+                ``AgentCommand.request_ids``
 
 ``ADDED`` says the same, by the names on the wire. What an agent says that is newer than its conductor is
 skipped. A command that has something newer than its agent, a verb or a field, is not sent: the step fails,
@@ -53,13 +54,16 @@ ADDED: Final[dict[str, int]] = {
     "NewCredential": 2,
     "PollAnswer.again": 2,
     "AgentCommand.counts": 3,
+    "AgentCommand.request_ids": 3,
     "AgentCommand.units": 3,
     "Register.units": 3,
     "ReportedProvider.siblings": 3,
     "ReportedProvider.units": 3,
     "Spec.ports": 3,
 }
-SKIPPED: Final = frozenset(("AgentCommand.counts", "AgentCommand.units", "Spec.ports"))
+SKIPPED: Final = frozenset(
+    ("AgentCommand.counts", "AgentCommand.request_ids", "AgentCommand.units", "Spec.ports")
+)
 """Of a command: the steps that need it check the agent's version themselves, all others can do without."""
 _NEEDED: Final = Additions({name: since for name, since in ADDED.items() if name not in SKIPPED})
 
