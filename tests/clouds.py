@@ -88,7 +88,7 @@ class MachineAgent:
     def look_again(self) -> None:
         """Have it look at its machine now."""
         assert self._process is not None
-        os.kill(self._process.pid, signal.SIGHUP)
+        self._process.send_signal(signal.SIGHUP)
 
     def kill(self) -> None:
         """Take its power away."""
@@ -99,7 +99,7 @@ class MachineAgent:
 
     def _end(self, number: signal.Signals) -> int:
         assert self._process is not None
-        os.kill(self._process.pid, number)
+        self._process.send_signal(number)
         process, self._process = self._process, None
         return process.wait(60)
 

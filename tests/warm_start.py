@@ -5,11 +5,11 @@ and calls a function as the program would: a process like any other, to be kille
 the program itself starts is tested where it is started by its name.
 
     test process --(a connection for each server)--> warm process
-        asked       {"entry": "module:function", "words": [...], "env": {...}, "log": "path"}
+        asked       {"entry": "module:function", "words": [...], "env": {...}, "log": "path", "cwd": "path"}
         answered    the number of the server's process; and, when it has ended, how
 
-Scripts can run ``berth`` so, too (``write_command``): what is in the place of the program asks for ``cwd`` in
-place of ``log``, and sends its input and outputs along.
+Scripts can run ``berth`` so, too (``write_command``): what is in the place of the program names no ``log``,
+and sends its input and outputs along.
 
 ``python -m tests.warm_start ADDRESS MODULE ...`` is the warm process. It ends when its input does.
 """
@@ -54,6 +54,13 @@ class WarmProcess:
             return self.wait(0)
         return None
 
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
     def wait(self, timeout: float | None = None) -> int:
         if self.returncode is None:
             if not select.select([self._connection], [], [], timeout)[0]:
@@ -64,12 +71,14 @@ class WarmProcess:
         return self.returncode
 
 
-def start_warm(entry: str, words: Sequence[str], env: Mapping[str, str], log: Path) -> WarmProcess:
-    """Call a function in a process of its own, with these words as its command line. What it prints is
-    appended to ``log``."""
+def start_warm(
+    entry: str, words: Sequence[str], env: Mapping[str, str], log: Path, folder: Path = ROOT
+) -> WarmProcess:
+    """Call a function in a process of its own, with these words as its command line, in a folder. What it
+    prints is appended to ``log``."""
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(warm_address())
-    asked = {"entry": entry, "words": list(words), "env": dict(env), "log": str(log)}
+    asked = {"entry": entry, "words": list(words), "env": dict(env), "log": str(log), "cwd": str(folder)}
     connection.sendall(json.dumps(asked).encode() + b"\n")
     return WarmProcess(connection)
 
@@ -170,9 +179,8 @@ def _become(asked: dict[str, object], files: list[int]) -> NoReturn:
     status = 1
     try:
         os.setsid()
-        if files:
-            os.chdir(str(asked["cwd"]))
-        else:
+        os.chdir(str(asked["cwd"]))
+        if not files:
             log = os.open(str(asked["log"]), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             files = [os.open(os.devnull, os.O_RDONLY), log, log]
         for wanted, have in enumerate(files):

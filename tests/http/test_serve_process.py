@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,106 +14,47 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import free_port
+from tests.servers import ROOT, free_port
+from tests.warm_start import WarmProcess, start_warm
 
 pytestmark = [
     pytest.mark.http,
     pytest.mark.skipif(sys.platform != "linux", reason="workers are forked and watched as on Linux"),
 ]
 
-PROGRAM = textwrap.dedent(
-    """
-    import asyncio
-    import os
-    import sys
-    import time
-
-    from berth.cli.command import CommandError
-    from berth.cli.serve import serve
-    from berth.runtime.settings import Settings
-    from berth.serving import processes, worker
-
-    startup = sys.argv[4]
-    if startup == "unheard":
-        # As where the kernel tells nobody that the parent is gone.
-        processes._end_with_parent = lambda heartbeat: None
-        worker.STOP_GRACE_S = 0.5
-    if startup == "dies":
-        processes._PAUSE_FIRST_S = processes._PAUSE_LONGEST_S = 0.01
-
-
-    async def application(scope, receive, send):
-        if scope["type"] == "lifespan":
-            await receive()
-            if startup == "dies":
-                os.kill(os.getpid(), 9)
-            if startup == "raises":
-                raise OSError("the database is not there")
-            if startup == "fails":
-                await send({"type": "lifespan.startup.failed", "message": "the database is broken"})
-                return
-            if startup == "slow":
-                print("starting", flush=True)
-                await asyncio.sleep(60)
-            if startup == "blocked":
-                print("starting", flush=True)
-                time.sleep(2)
-            await send({"type": "lifespan.startup.complete"})
-            print("opened", flush=True)
-            await receive()
-            print("closed", flush=True)
-            if startup == "unheard":
-                time.sleep(60)
-            await send({"type": "lifespan.shutdown.complete"})
-            return
-        if scope["path"] == "/upload":
-            print("asked", flush=True)
-            while (await receive()).get("more_body"):
-                pass
-        if scope["path"] == "/block":
-            print("blocked", flush=True)
-            time.sleep(60)
-        if scope["path"] == "/slow":
-            print("asked", flush=True)
-            await asyncio.sleep(float(scope["query_string"]))
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"%d" % os.getpid()})
-
-
-    # The housekeeper's process imports this file too.
-    if __name__ == "__main__":
-        settings = Settings(
-            listen=sys.argv[1],
-            workers=int(sys.argv[2]),
-            shutdown_seconds=int(sys.argv[3]),
-            worker_hung_seconds=5,
-            log_format="text",
-        )
-        try:
-            sys.exit(serve(settings, lambda settings, turns, number, memory: application))
-        except CommandError as error:
-            sys.exit(f"cannot serve: {error}")
-    """
-)
+PROGRAM = ROOT / "tests" / "http" / "serve_program.py"
 
 
 class Process:
+    """``limit``: what a shell does before it runs the program. Without one, and without ``by_name``, the
+    program is not started anew."""
+
     def __init__(
-        self, directory: Path, workers: int, shutdown_s: int, startup: str, listen: str, limit: str
+        self,
+        directory: Path,
+        workers: int,
+        shutdown_s: int,
+        startup: str,
+        listen: str,
+        limit: str,
+        by_name: bool,
     ) -> None:
-        program = directory / "program.py"
-        program.write_text(PROGRAM)
         self.log_path = directory / "output"
         self.host, _, port = listen.rpartition(":")
         self.port = int(port)
-        words = [sys.executable, str(program), listen, str(workers), str(shutdown_s), startup]
+        words = [listen, str(workers), str(shutdown_s), startup]
+        # Its folder is where the housekeeper finds, and makes, the database.
+        self.popen: subprocess.Popen[bytes] | WarmProcess
+        if not limit and not by_name:
+            entry = "tests.http.serve_program:main"
+            self.popen = start_warm(entry, words, os.environ, self.log_path, directory)
+            return
         with self.log_path.open("ab") as output:
             self.popen = subprocess.Popen(
-                ["sh", "-c", f'{limit} exec "$@"', "sh", *words],
+                ["sh", "-c", f'{limit} exec "$@"', "sh", sys.executable, str(PROGRAM), *words],
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                # Where the housekeeper finds, and makes, the database.
                 cwd=directory,
             )
 
@@ -164,12 +104,17 @@ def start(tmp_path: Path) -> Iterator["Callable[..., Process]"]:
     started: list[Process] = []
 
     def begin(
-        workers: int = 1, shutdown_s: int = 10, startup: str = "", listen: str = "", limit: str = ""
+        workers: int = 1,
+        shutdown_s: int = 10,
+        startup: str = "",
+        listen: str = "",
+        limit: str = "",
+        by_name: bool = False,
     ) -> Process:
         listen = listen or f"127.0.0.1:{free_port()}"
         directory = tmp_path / str(len(started))
         directory.mkdir()
-        started.append(Process(directory, workers, shutdown_s, startup, listen, limit))
+        started.append(Process(directory, workers, shutdown_s, startup, listen, limit, by_name))
         return started[-1]
 
     yield begin
@@ -249,7 +194,7 @@ def test_a_stop_while_it_starts_ends_it(
 def test_a_stop_at_any_moment_of_its_start_ends_it(start: Callable[..., Process]) -> None:
     """Before its handlers are in place a signal ends it as it would any process; after that, it is heard."""
     for milliseconds in range(0, 1000, 100):
-        server = start(2, startup="blocked")
+        server = start(2, startup="blocked", by_name=True)
         time.sleep(milliseconds / 1000)
         assert server.end() in (0, -signal.SIGTERM)
         assert "killed" not in server.log
@@ -424,7 +369,7 @@ def test_an_orphan_without_a_signal_ends_by_its_own_deadline(start: Callable[...
 
 
 def test_it_is_quiet_and_says_what_it_serves(start: Callable[..., Process]) -> None:
-    server = start()
+    server = start(by_name=True)
     server.wait_until_up()
     assert server.end() == 0
     said = [line for line in server.log.splitlines() if line not in ("opened", "closed")]
