@@ -123,8 +123,8 @@ class _Worker:
         self._number = number
         self._work = work
         self._signals = signals
-        self._on_signaltbeat = Heartbeat()
-        self._watch = Watch(self._on_signaltbeat, hung_after_s)
+        self._heartbeat = Heartbeat()
+        self._watch = Watch(self._heartbeat, hung_after_s)
         self._started_s = 0.0
         self._due_s = 0.0
         # In quick succession: a worker that ran for _STEADY_S starts over.
@@ -144,7 +144,7 @@ class _Worker:
         self._watch.begin()
         process = multiprocessing.get_context("fork").Process(
             target=_work,
-            args=(self._work, self._number, self._signals, self._on_signaltbeat),
+            args=(self._work, self._number, self._signals, self._heartbeat),
             name=f"worker {self._number}",
         )
         with _block_signals():

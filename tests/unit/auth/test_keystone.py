@@ -2,13 +2,17 @@
 
 import asyncio
 import contextlib
+import io
+import logging
 from collections.abc import Iterator
 
 import pytest
 
 from berth.api.kernel.auth.caller import AuthUnavailable, Caller
 from berth.api.kernel.auth.keystone import DENIED_SECONDS, THREADS, Keystone
+from berth.client import keystone_token
 from berth.runtime.settings import Settings
+from berth.runtime.telemetry import configure_logging
 from tests.clocks import FakeClock
 from tests.keystone import PASSWORD, FakeKeystone, running
 from tests.waiting import until
@@ -295,3 +299,26 @@ async def test_a_question_does_not_wait_for_ever(keystone: FakeKeystone, authent
         await one_more
     keystone.gate.set()
     assert set(await asyncio.gather(*asking)) == {None}
+
+
+# -- logs ---------------------------------------------------------------------------------------
+
+
+async def test_no_secret_is_logged_at_level_debug(
+    keystone: FakeKeystone, authenticator: Keystone, clock: FakeClock
+) -> None:
+    """Neither a caller's token, nor our password, nor the token that we get for it."""
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    stream = io.StringIO()
+    configure_logging(Settings(log_level="debug"), stream)
+    try:
+        keystone.add("gAAAAA-secret-token", clock.now_ns() + HOUR_NS, project={"id": "p-1"}, roles=[])
+        assert await identify(authenticator, "gAAAAA-secret-token") is not None
+        issued = await asyncio.to_thread(keystone_token(keystone.url, "berth", PASSWORD, "service"))
+    finally:
+        root.handlers[:], level = before
+        root.setLevel(level)
+    assert "DEBUG" in stream.getvalue()
+    for secret in ("gAAAAA-secret-token", PASSWORD, issued):
+        assert secret not in stream.getvalue()
