@@ -59,13 +59,11 @@ def read_cell(view: View, servers: Iterable[str]) -> dict[str, CellKnows]:
 
 def correct_record(view: View, cell: str, id: str, knows: CellKnows, now_s: int) -> Enact | None:
     """The command that writes down what a cell knows of a server, and its region does not; None where they
-    agree, or a run is under way."""
+    agree. The server is not busy, in either."""
     server, unknown = view.records.get(Server, id), view.records.get(UnknownServer, id)
     changes = []
     if unknown is not None and unknown.cell == cell and (server is not None or not knows.hosts):
         changes.append(remove_record(view, unknown))
-    if knows.is_busy or (server is not None and server.run is not None):
-        return Enact(tuple(changes)) if changes else None
     if server is None:
         found = UnknownServer(id=id, cell=cell, hosts=_name_hosts(view, knows))
         if knows.hosts and found != unknown:
@@ -79,6 +77,12 @@ def correct_record(view: View, cell: str, id: str, knows: CellKnows, now_s: int)
         if after != server:
             changes.append(replace_record(view, msgspec.structs.replace(after, updated_at_s=now_s)))
     return Enact(tuple(changes)) if changes else None
+
+
+def is_waiting(view: View, id: str) -> bool:
+    """Whether the region waits for a run of a server."""
+    server = view.records.get(Server, id)
+    return server is not None and server.run is not None
 
 
 def mark_missing(view: View, server: Server, now_s: int) -> Enact | None:

@@ -489,7 +489,8 @@ class StatusSync:
         self._due |= {(Assignment, host): None for host in hosts}
         self._due |= {(Instance, id): None for id in servers}
         assigned = {host: records.find(Assignment, "host", host) for host in hosts}
-        return _CellNews(view.index, runs, agents, assigned, outdated.read_cell(view, servers))
+        known = {id: outdated.CellKnows(records.get(Instance, id)) for id in servers}
+        return _CellNews(view.index, runs, agents, assigned, known)
 
     def _note_all(self, records: Records) -> None:
         for run in records.all(SagaRun):
@@ -603,21 +604,29 @@ class StatusSync:
         different = await self._region.read(
             lambda view: [id for id, knows in servers.items() if self._is_older(view, id, knows)]
         )
-        known = dict(servers)
-        if different:
-            # Once more, after the region was read: only what does not fit then was not seen in between.
-            known |= await self._cell.read(lambda view: outdated.read_cell(view, different))
-        for id in different:
-            await self._correct(id, known[id])
+        for id in servers.keys() - set(different):
+            del self._due[Instance, id]
+        if not different:
+            return
+        # Once more, after the region was read: only what does not fit then was not seen in between.
+        known = await self._cell.read(lambda view: outdated.read_cell(view, different))
         for id, knows in known.items():
-            if not knows.is_busy:
+            # While a run is under way, what is known is not final: the server stays due.
+            if not knows.is_busy and await self._correct(id, knows):
                 del self._due[Instance, id]
 
     def _is_older(self, view: View, id: str, knows: outdated.CellKnows) -> bool:
         return outdated.correct_record(view, self._name, id, knows, 0) is not None
 
-    async def _correct(self, id: str, knows: outdated.CellKnows) -> None:
-        await self._submit(lambda view, now_s: outdated.correct_record(view, self._name, id, knows, now_s))
+    async def _correct(self, id: str, knows: outdated.CellKnows) -> bool:
+        """Write down what the cell knows of a server. Whether that could be done."""
+
+        def propose(view: View, now_s: int) -> Enact | Rejection | None:
+            if outdated.is_waiting(view, id):
+                return RecordMoved("Server", id)
+            return outdated.correct_record(view, self._name, id, knows, now_s)
+
+        return await self._submit(propose) is None
 
     async def _look_for_missing(self) -> None:
         """Write down which servers the cell does not know."""

@@ -3,6 +3,8 @@
 import contextlib
 import fcntl
 import io
+import re
+import shlex
 import stat
 import struct
 from collections.abc import Callable, Iterator
@@ -40,6 +42,7 @@ from berth.runtime.clock import SystemClock
 from berth.runtime.progress import ProgressLine
 from berth.view import View
 from berth.view.snapshot import dump
+from tests.servers import ROOT
 
 over = ProgressLine(SystemClock(), io.StringIO()).over
 
@@ -490,3 +493,21 @@ def test_a_database_in_use_is_not_restored_into(
     with opened(tmp_path / "target.db"):
         assert run("restore", tmp_path / "file", "--database", f"sqlite:///{tmp_path / 'target.db'}") == 1
     assert "the database is in use by another process" in capsys.readouterr().err
+
+
+def test_the_commands_of_the_guide_work(
+    pruned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each as it stands there, but for the databases and the index."""
+    text = (ROOT / "docs" / "guides" / "backup.md").read_text()
+    lines = re.findall(r"^ +berth (db .*)$", text, re.MULTILINE)
+    assert len(lines) >= 7
+    monkeypatch.chdir(tmp_path)
+    for number, line in enumerate(dict.fromkeys(lines)):
+        words = shlex.split(re.sub(r"--index \d+", "--index 9", line))
+        if "--database" in words:
+            new = tmp_path / f"restored-{number}.db"
+            words[words.index("--database") + 1] = f"sqlite:///{pruned if words[1] == 'backup' else new}"
+        if words[1] == "backup":
+            Path(words[2]).unlink(missing_ok=True)
+        assert main(words) == 0, (line, capsys.readouterr().err)
