@@ -26,11 +26,14 @@ async def compress(request: Request, response: Response) -> None:
     """Compress the body of a response, if that is worth while and the client asks for it."""
     headers = dict(response.headers)
     is_text = headers.get("content-type", "").startswith(_TEXTS)
-    if len(response.body) < BYTES_MIN or not is_text or "content-encoding" in headers:
+    is_large = len(response.body) >= BYTES_MIN and is_text and "content-encoding" not in headers
+    # Also where it is not compressed: a cache must not give one client what another asked for. A 304 must say
+    # the same as the answer that it spares, and is sent before it is known how large that would be.
+    if is_large or ETAG in headers:
+        _vary(response)
+    if not is_large or request.method == "HEAD":
         return
-    # Also where it is not compressed: a cache must not give one client what another asked for.
-    _vary(response)
-    if request.method == "HEAD" or not accepts_gzip(request.headers.get("accept-encoding", "")):
+    if not accepts_gzip(request.headers.get("accept-encoding", "")):
         return
     compressor = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
     pieces = []
