@@ -1,6 +1,6 @@
 """The Debian packages that checks and tests need, for throwaway databases, to look at this machine, for a
-browser and for alerts, and the npm packages for the console: looked for, and installed where that can be
-done.
+browser, for alerts and for what reads the command line's scripts, and the npm packages for the console:
+looked for, and installed where that can be done.
 
 Installing needs root and apt-get. It starts no service, and happens in one process at a time, so test runs
 that begin together do not fight over dpkg. Anywhere else ``PackageMissing`` says what is missing, for the
@@ -38,6 +38,9 @@ EVIDENCE: Final = {
     "systemd": "/usr/bin/systemd-analyze",
     "haproxy": "/usr/sbin/haproxy",
     "prometheus": "/usr/bin/promtool",
+    "zsh": "/usr/bin/zsh",
+    "fish": "/usr/bin/fish",
+    "groff-base": "/usr/bin/groff",
 }
 """A file of each package. dpkg is not asked: a server from elsewhere in the same place serves as well."""
 
@@ -54,6 +57,9 @@ NODE: Final = ("nodejs", "npm")
 SYSTEMD: Final = ("systemd",)
 HAPROXY: Final = ("haproxy",)
 PROMETHEUS: Final = ("prometheus",)
+
+SHELLS: Final = ("zsh", "fish")
+TYPESETTER: Final = ("groff-base",)
 
 NPM_FOLDER: Final = Path(__file__).resolve().parents[1] / "tools" / "console"
 """Has the npm packages, pinned with their hashes in package-lock.json."""

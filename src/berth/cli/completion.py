@@ -197,7 +197,7 @@ def _fish_option(parser: CommandParser, action: argparse.Action) -> str:
     )
     words = [flags, f"-d {shlex.quote(parser.explain(action))}"]
     if action.nargs != 0:
-        words.append("-r" if action.metavar not in _FILES else "-rF")
+        words.append("-x" if action.metavar not in _FILES else "-rF")
         if action.choices:
             words.append(f"-a {shlex.quote(' '.join(map(str, action.choices)))}")
     return " ".join(words)
