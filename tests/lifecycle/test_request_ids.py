@@ -26,8 +26,17 @@ async def test_what_a_conductor_changes_is_found_by_the_request_for_the_server()
             assert found.status == 200, found
             return list(found.body["events"])
 
-        created = await find(f"request_id={request_id}")
-        assert [event["global_request_id"] for event in created] == [GLOBAL]
+        created, *progress = await find(f"request_id={request_id}")
+        assert created["global_request_id"] == GLOBAL
+        # What the cell has done since is found by the same id, up to its end.
+        assert {event["action"] for event in progress} == {"status-sync"}
+        states = [
+            change["after"]["state"]
+            for event in progress
+            for change in event["changes"]
+            if change["kind"] == "server"
+        ]
+        assert states[-1] == "active"
         deleted = [event for event in await find(f"request_id={GLOBAL}") if "DELETE" in event["action"]]
         [asked] = deleted
         released = await find(f"request_id={asked['request_id']}&kind=consumer")

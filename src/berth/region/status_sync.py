@@ -579,7 +579,8 @@ class StatusSync:
             return None
 
         # Of all who follow this cell, the one that brings the progress up logs it.
-        before = await self._region.submit(propose, _ORIGIN, answer_unchanged)
+        origin = msgspec.structs.replace(_ORIGIN, ids=run.request_id)
+        before = await self._region.submit(propose, origin, answer_unchanged)
         if isinstance(before, _Before):
             log_news(_log, run, before.seen, before.seconds)
             if self._telemetry is not None:

@@ -177,6 +177,31 @@ async def test_there_is_an_end_to_streams(tmp_path: Path) -> None:
             assert stream.status == 200
 
 
+async def test_there_is_an_end_to_searches(world: ApplicationWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each may decode thousands of appends, on the loop that answers everybody."""
+    await world.change("PUT", "/traits/CUSTOM_T")
+    read, gate, waiting = Engine.history, asyncio.Event(), 0
+
+    async def wait(engine: Engine, after: Index, count: int) -> list[Batch]:
+        nonlocal waiting
+        waiting += 1
+        await gate.wait()
+        return await read(engine, after, count)
+
+    monkeypatch.setattr(Engine, "history", wait)
+    searches = [asyncio.create_task(world.get("/berth/v1/events?kind=trait&after=0")) for _ in range(4)]
+    async with asyncio.timeout(PATIENCE_S):
+        while waiting < len(searches):
+            await asyncio.sleep(0.01)
+        refused = await world.get("/berth/v1/events?kind=trait&after=0")
+    assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+    assert refused.error["code"] == "berth.too_many_searches"
+    page = asyncio.create_task(world.get("/berth/v1/events?after=0"))
+    gate.set()
+    assert [(await one).status for one in (*searches, page)] == [200] * 5
+    assert (await world.get("/berth/v1/events?kind=trait&after=0")).status == 200
+
+
 async def test_a_stream_ends_when_its_server_drains(world: ApplicationWorld) -> None:
     async with listening(world.application) as (stream, task), listening(world.application) as (other, _):
         world.application.drain()

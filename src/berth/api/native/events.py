@@ -20,6 +20,7 @@ with the last event of an index, never earlier, so a client has all events up to
 """
 
 import asyncio
+import contextlib
 import functools
 import itertools
 import logging
@@ -31,7 +32,7 @@ from weakref import WeakValueDictionary
 import msgspec
 from msgspec import Meta
 
-from berth.api.kernel.codes import BAD_PARAMETER, TOO_MANY_STREAMS, UNEXPECTED
+from berth.api.kernel.codes import BAD_PARAMETER, TOO_MANY_SEARCHES, TOO_MANY_STREAMS, UNEXPECTED
 from berth.api.kernel.http import Request, Response, StreamResponse
 from berth.api.kernel.problem import Problem, outage_problem
 from berth.api.native import event_kinds as wire
@@ -75,6 +76,10 @@ _KEPT_BATCHES: Final = 1024
 _KEPT_BYTES: Final = 4 << 20
 _PACE_S: Final = 0.05
 """How long the follower pauses between reads; what is appended meanwhile is read together."""
+
+_SEARCHES_MAX: Final = 4
+"""How many pages may search the journal at a time. Each may decode 10,000 appends, on the loop that answers
+everybody."""
 
 _LOOK_AGAIN_S: Final = 60.0
 _RECOVER_S: Final = 1.0
@@ -152,6 +157,7 @@ class Feed:
         self._streams_max = streams_max
         self.heartbeat_s = heartbeat_s
         self._streams = 0
+        self._searches = 0
         self._stopping = False
         self._follower: asyncio.Task[None] | None = None
         # The index that the follower has reached, and the newest batches up to it, without a gap.
@@ -189,6 +195,22 @@ class Feed:
             assert self._follower is not None, "the first stream started it"
             self._follower.cancel()
             self._forget()
+
+    @contextlib.contextmanager
+    def search(self) -> Iterator[None]:
+        """A place for a page that searches the journal; Problem if all are taken."""
+        if self._searches >= _SEARCHES_MAX:
+            raise Problem(
+                503,
+                f"{_SEARCHES_MAX} searches of the journal are under way already. Try again in a moment.",
+                TOO_MANY_SEARCHES,
+                headers=(("retry-after", "1"),),
+            )
+        self._searches += 1
+        try:
+            yield
+        finally:
+            self._searches -= 1
 
     def stop(self) -> None:
         """End all streams, now and from now on."""
@@ -399,6 +421,13 @@ async def list_events(call: NativeCall) -> Response:
         after = _read_last_event_id(call.request)
         after = query.after if after is None else after
         return _respond_stream(call, current if after is None else reach(after, current), current, chosen)
+    with contextlib.nullcontext() if chosen is None else call.feed.search():
+        return respond(await _read_page(call, query, chosen, current))
+
+
+async def _read_page(
+    call: NativeCall, query: EventsQuery, chosen: EventFilter | None, current: Index
+) -> wire.Events:
     engine = call.services.engine
     after = None if query.after is None else reach(query.after, current)
     start = await find_oldest(engine) if after is None else after
@@ -410,10 +439,10 @@ async def list_events(call: NativeCall) -> Response:
         if until_ns is not None:
             oldest = await find_oldest(engine)
             span.last = await find_index_before(engine, until_ns + 1, oldest, last)
-        return respond(await make_newest_page(call, chosen, span, current))
+        return await make_newest_page(call, chosen, span, current)
     if since_ns is not None and after is None:
         span.after = await find_index_before(engine, since_ns, start, last)
-    return respond(await make_page(call, chosen, span, current))
+    return await make_page(call, chosen, span, current)
 
 
 def _refuse_unfit(query: EventsQuery, *, is_stream: bool) -> None:
@@ -464,6 +493,7 @@ ROUTES: Final = (
         "server-sent events without end: `id` is the index, and a client that reconnects with "
         "`Last-Event-ID` misses nothing. Filters choose events; of an event that is chosen by `kind` or "
         "`subject` the changes that match are shown. A page looks at no more than 10,000 appends; the answer "
-        "says how far it looked. `before`, `since`, `until`, `newest` and `limit` are for pages.",
+        "says how far it looked. A process searches for a few pages at a time, and more get 503 with "
+        "`Retry-After`. `before`, `since`, `until`, `newest` and `limit` are for pages.",
     ),
 )
