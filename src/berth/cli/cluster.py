@@ -21,6 +21,9 @@ from berth.cli.command import (
     add_action,
     add_json,
     add_seconds,
+    is_part_of_path,
+    name_in_path,
+    object_name,
     whole,
 )
 from berth.cli.heat_template import write
@@ -150,12 +153,12 @@ def _template(arguments: argparse.Namespace) -> int:
 
 async def _find_path(client: Client, named: str) -> str:
     """The path of a cluster, given its id or its name."""
-    found: list[Any] = []
-    if named:
-        found = (await client.fetch("GET", f"{_PATH}?limit=10&name={quote(named, safe='')}"))["clusters"]
+    found = (await client.fetch("GET", f"{_PATH}?limit=10&name={quote(named, safe='')}"))["clusters"]
     if len(found) > 1:
         ids = ", ".join(cluster["uuid"] for cluster in found)
         raise CommandError(f"several clusters are called {named}: name one by its id, {ids}")
+    if not found and not is_part_of_path(named):
+        raise CommandError(f"{client.endpoint} has no cluster {named}")
     return f"{_PATH}/{found[0]['uuid'] if found else quote(named, safe='')}"
 
 
@@ -297,7 +300,9 @@ def _add_scale(actions: "Commands") -> None:
 def _add_replace(actions: "Commands") -> None:
     replace = add_action(actions, "replace", "replace the server of a failed node")
     _add_which(replace)
-    replace.add_argument("node", metavar="NODE", help="name of the node (berth cluster show)")
+    replace.add_argument(
+        "node", metavar="NODE", type=name_in_path, help="name of the node (berth cluster show)"
+    )
     replace.add_argument("--force", action="store_true", help="replace it even if it has not failed")
     _add_wait(replace, "wait until the node is ready again")
     _add_asking(replace)
@@ -334,7 +339,7 @@ def _add_asking(command: argparse.ArgumentParser) -> None:
 
 
 def _add_which(command: argparse.ArgumentParser) -> None:
-    command.add_argument("cluster", metavar="ID|NAME", help="id or name of the cluster")
+    command.add_argument("cluster", metavar="ID|NAME", type=object_name, help="id or name of the cluster")
 
 
 def _add_wait(command: argparse.ArgumentParser, what: str, flag: str = "--wait") -> None:

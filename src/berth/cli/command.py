@@ -268,6 +268,25 @@ def url(text: str) -> str:
     return text.rstrip("/")
 
 
+def object_name(text: str) -> str:
+    """The name or id of an object."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is refused: it must be a name or an id")
+    return text
+
+
+def name_in_path(text: str) -> str:
+    """The name or id of an object that is asked for by its path. A name that would make it another path is
+    refused."""
+    if not is_part_of_path(object_name(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is refused: it cannot be part of an address; give the id")
+    return text
+
+
+def is_part_of_path(text: str) -> bool:
+    return text not in ("", ".", "..") and "/" not in text
+
+
 def cell_name(text: str) -> str:
     if not CELL_NAME.fullmatch(text):
         raise argparse.ArgumentTypeError(f"{text!r} is refused: a name is {CELL_NAME_IS}")

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from rich.console import RenderableType
 from rich.text import Text
 
-from berth.cli.command import DAY_S, CommandError, add_json, add_seconds, clean, describe
+from berth.cli.command import DAY_S, CommandError, add_json, add_seconds, clean, describe, name_in_path
 from berth.cli.output import (
     Cell,
     Screen,
@@ -43,7 +43,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "berth host host-0001 enable        ends the drain, and lets servers in again\n\n"
         "The status is 1 if a server cannot leave, or nothing was done.",
     )
-    command.add_argument("host", metavar="HOST", help="name or uuid of the host")
+    command.add_argument("host", metavar="HOST", type=name_in_path, help="name or uuid of the host")
     what = command.add_mutually_exclusive_group()
     what.add_argument("--dry-run", action="store_true", help="show the plan, and change nothing")
     what.add_argument("--show", action="store_true", help="show the drain of the host")

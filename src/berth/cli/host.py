@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 from rich.tree import Tree
 
-from berth.cli.command import CommandError, clean, describe
+from berth.cli.command import CommandError, clean, describe, name_in_path
 from berth.cli.figures import format_amount, format_amounts
 from berth.cli.hosts import describe_trouble
 from berth.cli.output import TableColumn, TableView, count, mark, stack
@@ -26,7 +26,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "berth host host-0001 enable\n\n"
         "A host that is disabled keeps what it has, and nothing new is scheduled to it.",
     )
-    command.add_argument("host", metavar="HOST", help="name or uuid of the host")
+    command.add_argument("host", metavar="HOST", type=name_in_path, help="name or uuid of the host")
     command.add_argument(
         "action",
         metavar="ACTION",

@@ -19,7 +19,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from berth.cli.changes import format_change
-from berth.cli.command import CommandError, add_json, clean, describe, whole
+from berth.cli.command import CommandError, add_json, clean, describe, object_name, whole
 from berth.cli.figures import read_time
 from berth.cli.output import Screen, show_patience, stack
 from berth.cli.question import Question
@@ -55,7 +55,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "berth log --follow                      changes as they come",
     )
     command.add_argument(
-        "object", metavar="OBJECT", nargs="?", help="only changes about this: a uuid or a name of anything"
+        "object",
+        metavar="OBJECT",
+        nargs="?",
+        type=object_name,
+        help="only changes about this: a uuid or a name of anything",
     )
     command.add_argument(
         "--since", metavar="TIME", type=_read_moment, help="1h, 30m, or 2026-01-31T09:30:00Z"

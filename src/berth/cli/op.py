@@ -12,7 +12,7 @@ from urllib.parse import quote
 from rich.console import RenderableType
 from rich.text import Text
 
-from berth.cli.command import CommandError, clean, describe, whole
+from berth.cli.command import CommandError, clean, describe, object_name, whole
 from berth.cli.figures import format_age, format_duration, read_time
 from berth.cli.ops import format_deadline
 from berth.cli.output import TableColumn, TableView, mark, stack
@@ -28,7 +28,7 @@ _MISSING: Final = 404
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     describe(command, "The status is 1 if the server is in the status ERROR.")
-    command.add_argument("server", metavar="SERVER", help="id or name of the server")
+    command.add_argument("server", metavar="SERVER", type=object_name, help="id or name of the server")
     command.add_argument(
         "--limit",
         metavar="N",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from berth.agent.fleet import FleetError, SimPool, aggregate_id, read_pools
-from berth.cli.command import CommandError, add_action, add_json
+from berth.cli.command import CommandError, add_action, add_json, object_name
 from berth.cli.output import Screen, TableColumn, TableView, show_patience
 from berth.cli.region import add_region, connect
 from berth.client import Client, ClientError
@@ -233,7 +233,7 @@ def _add_asking(action: argparse.ArgumentParser) -> None:
 
 def _add_named(actions: "Commands", name: str, summary: str) -> argparse.ArgumentParser:
     action = add_action(actions, name, summary)
-    action.add_argument("pool", metavar="POOL", help="name or uuid of the pool")
+    action.add_argument("pool", metavar="POOL", type=object_name, help="name or uuid of the pool")
     _add_asking(action)
     return action
 

@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 
 from rich.console import RenderableType
 
-from berth.cli.command import CommandError, describe
+from berth.cli.command import CommandError, describe, is_part_of_path, object_name
 from berth.cli.figures import format_amounts
 from berth.cli.host import make_holders
 from berth.cli.op import UUID
@@ -33,6 +33,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "object",
         metavar="HOST|UUID",
+        type=object_name,
         help="a host or provider by name or uuid, or a consumer by uuid",
     )
     add_question(command)
@@ -49,6 +50,8 @@ async def _fetch(client: Client, arguments: argparse.Namespace) -> dict[str, Any
 
 
 async def _find_on_host(client: Client, named: str) -> dict[str, Any] | None:
+    if not is_part_of_path(named):
+        return None
     try:
         host = (await client.fetch("GET", f"/berth/v1/hosts/{quote(named, safe='')}"))["host"]
     except ClientError as error:
@@ -75,7 +78,7 @@ async def _find_on_provider(client: Client, named: str) -> dict[str, Any] | None
             "uuid": row["consumer_uuid"],
             "type": row["consumer_type"],
             "project_id": row["project_id"],
-            "name": None,
+            "name": row["consumer_name"],
             "allocations": {uuid: row["resources"]},
         }
         async for row in client.walk(path, "allocations")

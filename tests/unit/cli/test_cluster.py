@@ -374,8 +374,8 @@ def test_replace_sends_the_node(region: RegionStub) -> None:
     region.add(1)
     assert cluster(region, "replace", "db", "voters-1") == 0
     assert region.asked[-1] == ("POST", f"{PATH}/{ID.format(1)}/nodes/voters-1/replace", {"force": False})
-    assert cluster(region, "replace", "db", "a/b c", "--force") == 0
-    assert region.asked[-1] == ("POST", f"{PATH}/{ID.format(1)}/nodes/a%2Fb%20c/replace", {"force": True})
+    assert cluster(region, "replace", "db", "b c?", "--force") == 0
+    assert region.asked[-1] == ("POST", f"{PATH}/{ID.format(1)}/nodes/b%20c%3F/replace", {"force": True})
 
 
 def test_delete_waits_until_the_cluster_is_gone(

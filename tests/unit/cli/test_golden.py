@@ -123,6 +123,29 @@ async def test_a_consumer_and_what_it_holds(region: RegionWorld) -> None:
     assert "VCPU 2, MEMORY_MB 2 GiB" in text
 
 
+async def test_a_provider_is_held_by_servers_that_have_names(region: RegionWorld) -> None:
+    """Also one whose name could not be part of a path."""
+    id = await region.active("mail")
+    host = (await region.server(id))["OS-EXT-SRV-ATTR:host"]
+    device = uuid_of(10 + int(host[-1]))
+    await region.host(10 + int(host[-1]), {"VGPU": 4}, parent=int(host[-1]))
+    await region.change("PUT", f"/resource_providers/{device}", {"name": "../gpu"})
+    held = (await region.get(f"/allocations/{id}")).json
+    held["allocations"] = {
+        **{provider: {"resources": one["resources"]} for provider, one in held["allocations"].items()},
+        device: {"resources": {"VGPU": 1}},
+    }
+    await region.change("PUT", f"/allocations/{id}", held)
+    _, text = await ask(region, who.QUESTION, ["who", "../gpu"], None)
+    assert text.splitlines()[-1].split()[:2] == ["mail", "INSTANCE"]
+
+
+async def test_what_is_not_there(region: RegionWorld) -> None:
+    for question, words in ((who.QUESTION, "who host-1/drain"), (host.QUESTION, "host nowhere?x")):
+        with pytest.raises(CommandError, match=r"knows no host, provider or consumer|answered 404"):
+            await ask(region, question, words.split(), None)
+
+
 async def test_a_change_is_not_repeated(region: RegionWorld) -> None:
     with pytest.raises(CommandError, match="--watch would disable the host every time"):
         await ask(region, host.QUESTION, ["host", "host-1", "disable", "--watch"], None)

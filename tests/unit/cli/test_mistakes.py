@@ -67,6 +67,31 @@ def refuse(capsys: pytest.CaptureFixture[str], *words: str) -> str:
             "berth serve: unexpected argument 'now'",
         ),
         (
+            ["host", ""],
+            "usage: berth host ",
+            "berth host: argument HOST: '' is refused: it must be a name or an id",
+        ),
+        (
+            ["host", "..", "disable"],
+            "usage: berth host ",
+            "berth host: argument HOST: '..' is refused: it cannot be part of an address; give the id",
+        ),
+        (
+            ["drain", "a/b", "--yes"],
+            "usage: berth drain ",
+            "berth drain: argument HOST: 'a/b' is refused: it cannot be part of an address; give the id",
+        ),
+        (
+            ["who", " "],
+            "usage: berth who ",
+            "berth who: argument HOST|UUID: ' ' is refused: it must be a name or an id",
+        ),
+        (
+            ["cluster", "replace", "web", ""],
+            "usage: berth cluster replace ",
+            "berth cluster replace: argument NODE: '' is refused: it must be a name or an id",
+        ),
+        (
             ["cell", "--log-level", "wraning"],
             "usage: berth cell ",
             "berth cell: --log-level: there is no 'wraning'; did you mean warning?",

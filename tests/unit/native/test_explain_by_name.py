@@ -158,3 +158,27 @@ async def test_what_belongs_to_others_is_not_there_for_a_member(region: RegionWo
     assert secret["fitting"] == 1
     refused = await region.ask("POST", "/berth/v1/explain", {"flavor": "secret"}, token="bob:red")
     assert refused.status == 404
+
+
+async def test_a_group_is_known_by_its_name_to_those_it_is_there_for(region: RegionWorld) -> None:
+    theirs = await region.group()
+    body = {"flavor": "small", "group": "g"}
+    refused = await region.ask("POST", "/berth/v1/explain", body, **MEMBER)
+    assert (refused.status, refused.error["detail"]) == (404, "There is no group g.")
+    own = await region.group(who="ann:blue")
+    explained = await explain(region, body, **MEMBER)
+    assert explained == await explain(region, {"flavor": "small", "group": own.upper()}, **MEMBER)
+    assert "in the group g (anti-affinity)" in explained["text"]
+    for path in ("explain", "capacity", "schedule"):
+        ambiguous = await region.ask("POST", f"/berth/v1/{path}", body)
+        assert (ambiguous.status, ambiguous.error["code"]) == (400, "berth.bad_body"), path
+        assert ", ".join(sorted((own, theirs))) in ambiguous.error["detail"]
+
+
+async def test_a_claim_may_name_its_group(region: RegionWorld) -> None:
+    group = await region.group()
+    answer = await region.ask("POST", "/berth/v1/schedule", {"resources": {"VCPU": 1}, "group": "g"})
+    assert answer.status == 200, answer.body
+    [placed] = answer.json["placements"]
+    members = (await region.get(f"/berth/v1/groups/{group}")).json["group"]["members"]
+    assert [member["consumer_uuid"] for member in members] == [placed["consumer_uuid"]]

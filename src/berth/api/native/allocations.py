@@ -36,6 +36,7 @@ from berth.api.native.fields import (
 )
 from berth.model.ids import ClassId, ConsumerId, ProviderId, Row
 from berth.model.placement import NAME_LENGTH_MAX, Holding
+from berth.model.servers import Migration, Server
 from berth.view import ConsumerRecord, ProviderRecord, View
 from berth.view.consumers import ConsumerFilter
 
@@ -63,9 +64,11 @@ class Consumers(msgspec.Struct):
 
 
 class AllocationDetail(msgspec.Struct):
-    """What one consumer holds on one provider."""
+    """What one consumer holds on one provider. ``consumer_name``: of a server, or of a migration that of the
+    server it moves."""
 
     consumer_uuid: Uuid
+    consumer_name: str | None
     resource_provider_uuid: Uuid
     resource_provider_name: str
     root_provider_uuid: Uuid
@@ -215,6 +218,13 @@ def find_provider(view: View, named: str) -> ProviderRecord | None:
     return view.providers.get(ProviderId(named.lower())) or view.names.get(named)
 
 
+def name_of_consumer(view: View, id: str) -> str | None:
+    """What people call a consumer: the name of the server, of a migration that of the server it moves."""
+    migration = view.records.get(Migration, id)
+    server = view.records.get(Server, id if migration is None else migration.server)
+    return None if server is None else server.name
+
+
 def _users_of(view: View, class_id: ClassId) -> Iterator[ProviderRecord]:
     """The providers whose inventory of the class is in use."""
     return (view.record(Row(int(row))) for row in view.classes.column(class_id).rows_in_use())
@@ -278,11 +288,12 @@ def list_allocations(view: View, call: NativeCall) -> Allocations:
 def _describe_allocations(view: View, id: ConsumerId, holders: Holders) -> Iterator[AllocationDetail]:
     record = view.consumers[id]
     consumer = record.consumer
-    name_of = view.classes.name_of
+    name, name_of = name_of_consumer(view, id), view.classes.name_of
     for provider_id, amounts in filter(holders.picks, record.held):
         provider = view.providers[provider_id]
         yield AllocationDetail(
             id,
+            name,
             provider_id,
             provider.name,
             provider.root.id,

@@ -21,7 +21,7 @@ from berth.api.kernel.http import Response
 from berth.api.kernel.paging import behind, render_keys, take_first
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.times import show_time
-from berth.api.native.allocations import find_provider
+from berth.api.native.allocations import find_provider, name_of_consumer
 from berth.api.native.calls import NativeCall, NativeRoute, answer_from, respond
 from berth.api.native.fields import (
     LIMIT_DEFAULT,
@@ -40,7 +40,7 @@ from berth.model.commands import SetHostStatus
 from berth.model.ids import AggregateId, ConsumerId, ProviderId, Row
 from berth.model.placement import CELL, HEALTHY, SHARES_VIA_AGGREGATE, HostStatus
 from berth.model.rejections import ComputeHostNotFound, NotAHost, PoolIsNoHost, Rejection
-from berth.model.servers import CellStatus, Host, Migration, Server
+from berth.model.servers import CellStatus, Host, Server
 from berth.sagas.hosts import status_of
 from berth.scheduler.hosts import aggregate_names
 from berth.view import Mask, ProviderRecord, View
@@ -512,13 +512,6 @@ def _describe_holder(view: View, id: ConsumerId, here: set[ProviderId]) -> HostC
     }
     name = name_of_consumer(view, id)
     return HostConsumer(id, holder.consumer.type or UNKNOWN_TYPE, holder.consumer.project, name, held)
-
-
-def name_of_consumer(view: View, id: str) -> str | None:
-    """What people call a consumer: the name of the server, of a migration that of the server it moves."""
-    migration = view.records.get(Migration, id)
-    server = view.records.get(Server, id if migration is None else migration.server)
-    return None if server is None else server.name
 
 
 ROUTES: Final = (

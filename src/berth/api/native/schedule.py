@@ -237,6 +237,7 @@ async def schedule(call: NativeCall) -> Response:
 async def explain(call: NativeCall) -> Response:
     asked: Explain = call.body
     check_explain(asked)
+    asked = await resolve_names(call, asked)
     if not call.access.sees_hosts:
         unfit = find_operators_field(asked)
         if unfit is not None:
@@ -246,7 +247,6 @@ async def explain(call: NativeCall) -> Response:
         server = asked.server
         found = await call.read(lambda view: make_server_request(view, call, server))
         return respond(OneExplanation(await _read_explanation(call, found, asked.hosts)))
-    asked = await resolve_names(call, asked)
     request = make_explain_request(call, asked)
     return respond(OneExplanation(await _read_explanation(call, request, asked.hosts)))
 

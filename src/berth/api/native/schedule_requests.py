@@ -1,6 +1,7 @@
 """The bodies of /berth/v1/schedule, /explain and /capacity: what is asked for, and where it should go. Bodies
 become requests here, and nowhere else."""
 
+import re
 from collections.abc import Iterable
 from typing import Annotated, Final, Literal, TypeVar
 
@@ -9,7 +10,7 @@ from msgspec import Meta
 
 from berth.api.kernel.rejections import berth_problem
 from berth.api.native.calls import NativeCall, bad_body
-from berth.api.native.fields import GivenName, GivenUuid, NativeBody, read_consumers
+from berth.api.native.fields import UUID, GivenName, GivenUuid, NativeBody, read_consumers
 from berth.model.commands import SCHEDULE
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
 from berth.model.placement import AMOUNT_MAX
@@ -41,6 +42,7 @@ _GROUPS_MAX: Final = 64
 _NAMES_MAX: Final = 100
 _SPECS_MAX: Final = 200
 _HOSTS_MAX: Final = 1_000
+_AMBIGUOUS_SHOWN_MAX: Final = 5
 _TOKEN_MAX: Final = 4 << 20
 _Word = Annotated[str, Meta(min_length=1, max_length=255)]
 _Value = Annotated[str, Meta(max_length=255)]
@@ -71,6 +73,11 @@ ForcedHost = Annotated[
         max_length=255,
         description="The only host considered; no filter is asked about it, the ledger is.",
     ),
+]
+
+
+GivenGroup = Annotated[
+    str, Meta(min_length=1, max_length=255, description="The uuid or the name of a group.")
 ]
 
 
@@ -128,7 +135,7 @@ class Ask(Part, frozen=True, kw_only=True):
     ] = ()
     flavor: AskedFlavor | _Word | None = None
     image: AskedImage | _Word | None = None
-    group: GivenUuid | None = None
+    group: GivenGroup | None = None
     zone: GivenName | None = None
     metadata: Annotated[
         dict[_Word, _Value],
@@ -173,8 +180,8 @@ A = TypeVar("A", bound=Ask)
 
 
 async def resolve_names(call: NativeCall, asked: A) -> A:
-    """The body with the flavor and the image that it names."""
-    if not isinstance(asked.flavor, str) and not isinstance(asked.image, str):
+    """The body with the flavor and the image that it names, and the uuid of the group."""
+    if not isinstance(asked.flavor, str) and not isinstance(asked.image, str) and not _is_named(asked.group):
         return asked
     return await call.read(lambda view: _resolve(view, call, asked))
 
@@ -198,7 +205,18 @@ def _resolve(view: View, call: NativeCall, asked: A) -> A | Rejection:
         if isinstance(known, Rejection):
             return known
         image = AskedImage(properties=known.properties)
-    return msgspec.structs.replace(asked, flavor=flavor, image=image)
+    group = asked.group
+    if group is not None and _is_named(group):
+        identified = _find_group(view, call, group)
+        if isinstance(identified, Rejection):
+            return identified
+        group = identified
+    return msgspec.structs.replace(asked, flavor=flavor, image=image, group=group)
+
+
+def _is_named(group: str | None) -> bool:
+    """Whether a group is given by its name."""
+    return group is not None and re.match(UUID, group) is None
 
 
 def _find_flavor(view: View, call: NativeCall, named: str) -> Flavor | FlavorNotFound:
@@ -217,6 +235,22 @@ def _find_image(view: View, call: NativeCall, named: str) -> Image | ImageNotFou
             one for one in view.records.all(Image) if one.name == named and call.access.finds_by_name(one)
         )
     return next(filter(call.access.may_use_image, found), ImageNotFound(named))
+
+
+def _find_group(view: View, call: NativeCall, named: str) -> GroupId | GroupNotFound:
+    """A group of this name that is there for the caller."""
+    access = call.access
+    # Names of groups are not unique and rarely looked for: there is no index of them.
+    view.steps.take(len(view.groups.records))
+    found = [
+        id
+        for id, record in view.groups.records.items()
+        if record.group.name == named and (access.sees_hosts or access.sees(record.group.project))
+    ]
+    if len(found) > 1:
+        ids = ", ".join(sorted(found)[:_AMBIGUOUS_SHOWN_MAX])
+        raise bad_body(f"several groups are called {named}: name one by its uuid, {ids}")
+    return found[0] if found else GroupNotFound(GroupId(named))
 
 
 # -- requests -----------------------------------------------------------------------------------
