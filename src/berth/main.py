@@ -46,7 +46,7 @@ from berth.model.rejections import Rejection
 from berth.model.servers import Need, Server
 from berth.region.cell_links import CellLinks, OpenCell
 from berth.region.figures import read_figures
-from berth.runtime.clock import Clock, SystemClock
+from berth.runtime.clock import Clock, SystemClock, TimeShare
 from berth.runtime.ids import Ids, describe_process
 from berth.runtime.metrics import MetricsMemory
 from berth.runtime.settings import Settings, cells_of
@@ -57,6 +57,7 @@ from berth.scheduler.plugins import SchedulerOptions, scheduler_options
 
 FOLLOW_S: Final = 0.5
 """How often somebody who waits for news looks for what other processes have written."""
+_EXPLANATIONS_SHARE: Final = 0.1
 
 
 def application(
@@ -173,7 +174,8 @@ async def compose(
         ports = PortSource(settings)
     engine = await open_engine(telemetry)
     await engine.start()
-    services = Services(engine, ids, clock, scheduler, settings, policy, ports)
+    explanations = TimeShare(clock, _EXPLANATIONS_SHARE)
+    services = Services(engine, ids, clock, scheduler, settings, policy, explanations, ports)
     apis = _apis(services, authenticator)
 
     def look() -> None:

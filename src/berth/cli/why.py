@@ -1,13 +1,15 @@
 """``berth why`` and ``berth fit``: why a request fits nowhere, and how many more would fit."""
 
 import argparse
+from collections.abc import Iterator
 from typing import Any, Final
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from berth.cli.command import CommandError, clean, describe, whole
-from berth.cli.op import UUID, find_server
+from berth.cli.command import CommandError, clean, describe, object_name, whole
+from berth.cli.figures import format_age
+from berth.cli.op import find_server
 from berth.cli.output import Cell, TableColumn, TableView, count, stack
 from berth.cli.question import Question, add_question
 from berth.client import Client
@@ -32,7 +34,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
             "The status is 0 if the request fits, and 1 if it does not.",
         )
         command.add_argument(
-            "server", metavar="SERVER", nargs="?", help="id or name of a server, in place of a flavor"
+            "server",
+            metavar="SERVER",
+            nargs="?",
+            type=object_name,
+            help="id or name of a server, in place of a flavor",
         )
         command.add_argument(
             "--count",
@@ -80,32 +86,18 @@ def _read_resource(text: str) -> tuple[str, int]:
 # -- what is asked ------------------------------------------------------------------------------
 
 
-async def _make_ask(client: Client, arguments: argparse.Namespace) -> dict[str, Any]:
+def _make_ask(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.flavor is None and not arguments.resource:
         raise CommandError("what is to be placed is missing: give --flavor FLAVOR or --resource CLASS=N")
     ask: dict[str, Any] = {}
-    for name in ("flavor", "image", "zone"):
+    for name in ("flavor", "image", "group", "zone"):
         if getattr(arguments, name) is not None:
             ask[name] = getattr(arguments, name)
     if arguments.resource:
         ask["resources"] = dict(arguments.resource)
     if arguments.trait:
         ask["required"] = arguments.trait
-    if arguments.group is not None:
-        ask["group"] = await _find_group(client, arguments.group)
     return ask
-
-
-async def _find_group(client: Client, named: str) -> str:
-    if UUID.fullmatch(named):
-        return named
-    groups = client.walk("/berth/v1/groups?limit=1000", "groups")
-    found = [group["uuid"] async for group in groups if named in (group["name"], group["uuid"])]
-    if len(found) > 1:
-        raise CommandError(f"several groups are called {named}: name one by its uuid, {', '.join(found)}")
-    if not found:
-        raise CommandError(f"{client.endpoint} has no group {named}")
-    return str(found[0])
 
 
 # -- why ----------------------------------------------------------------------------------------
@@ -113,13 +105,14 @@ async def _find_group(client: Client, named: str) -> str:
 
 async def _fetch_explanation(client: Client, arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.server is None:
-        asked = {**await _make_ask(client, arguments), "count": arguments.count}
+        asked = {**_make_ask(arguments), "count": arguments.count}
     else:
         _refuse_beside_server(arguments)
-        asked = {"server": (await find_server(client, arguments.server))["id"]}
+        server = await find_server(client, arguments.server)
+        asked = {"server": server["id"]}
     asked["hosts"] = arguments.host
     explained: dict[str, Any] = await client.fetch("POST", "/berth/v1/explain", asked, is_read=True)
-    return explained
+    return explained if arguments.server is None else explained | {"fault": server.get("fault")}
 
 
 def _refuse_beside_server(arguments: argparse.Namespace) -> None:
@@ -133,8 +126,12 @@ def _refuse_beside_server(arguments: argparse.Namespace) -> None:
 def _render_explanation(data: dict[str, Any], arguments: argparse.Namespace) -> RenderableType:
     explanation = data["explanation"]
     fitting, needed = explanation["fitting"], explanation["needed"]
-    words = f"{fitting:,} of {needed:,} fit" if fitting < needed else "it fits"
+    fault = data.get("fault")
+    now = "" if fault is None else "now "
+    fits = "it fits" if fault is None else "it would fit"
+    words = f"{now}{fitting:,} of {needed:,} fit" if fitting < needed else f"{now}{fits}"
     parts: list[RenderableType] = [
+        *(() if fault is None else _describe_fault(fault, arguments.now_s)),
         Text(words, style="bold red" if fitting < needed else "bold green"),
         "",
         _make_funnel(explanation),
@@ -146,6 +143,14 @@ def _render_explanation(data: dict[str, Any], arguments: argparse.Namespace) -> 
     for host in explanation["hosts"]:
         parts += ["", _explain_host(host)]
     return stack(*parts)
+
+
+def _describe_fault(fault: dict[str, Any], now_s: float) -> Iterator[RenderableType]:
+    """Why a server is in the status ERROR, as it was recorded then."""
+    yield Text(f"in error for {format_age(fault['created'], now_s)}: {clean(fault['message'])}", style="red")
+    if fault.get("details"):
+        yield Text(f"then: {clean(fault['details'])}")
+    yield ""
 
 
 def _make_funnel(explanation: dict[str, Any]) -> TableView:
@@ -194,7 +199,7 @@ def _judge_explanation(data: dict[str, Any]) -> int:
 
 
 async def _fetch_capacity(client: Client, arguments: argparse.Namespace) -> dict[str, Any]:
-    asked = await _make_ask(client, arguments)
+    asked = _make_ask(arguments)
     counted: dict[str, Any] = await client.fetch("POST", "/berth/v1/capacity", asked, is_read=True)
     return counted
 

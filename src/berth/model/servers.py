@@ -161,10 +161,15 @@ class Need(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Fault(msgspec.Struct, frozen=True, gc=False):
+    """``details`` are for those who are told of hosts: of a server that fitted nowhere, which constraint
+    removed how many hosts then, the nearest host and the smallest change. ``explained`` is the same for its
+    owner, without hosts."""
+
     message: str
     at_s: int
     code: int = 500
     details: str | None = None
+    explained: str | None = None
 
 
 class FoundConflict(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -5,7 +5,9 @@ deadlines of processes and connections (serving, the supervisor and the housekee
 output, busy databases), and the Date header of a response, and how fast the simulator was.
 """
 
+import contextlib
 import time
+from collections.abc import Iterator
 from typing import Protocol
 
 
@@ -23,3 +25,27 @@ class SystemClock:
 
     def monotonic_ns(self) -> int:
         return time.monotonic_ns()
+
+
+class TimeShare:
+    """Work that is worth a share of a process's time and no more: once it was done, there is none until the
+    time that it took is that share of all. One at a time."""
+
+    def __init__(self, clock: Clock, share: float) -> None:
+        self._clock = clock
+        self._share = share
+        self._is_taken = False
+        self._free_at_ns = 0
+
+    @property
+    def is_free(self) -> bool:
+        return not self._is_taken and self._clock.monotonic_ns() >= self._free_at_ns
+
+    @contextlib.contextmanager
+    def spend(self) -> Iterator[None]:
+        began_ns, self._is_taken = self._clock.monotonic_ns(), True
+        try:
+            yield
+        finally:
+            self._free_at_ns = began_ns + int((self._clock.monotonic_ns() - began_ns) / self._share)
+            self._is_taken = False

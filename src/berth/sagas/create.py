@@ -13,7 +13,7 @@ from berth.model.events import RecordChanged
 from berth.model.ids import ConsumerId
 from berth.model.quotas import amounts_of
 from berth.model.rejections import ConsumerGenerationConflict, HostUnknown, Rejection, ServerHoldsAlready
-from berth.model.scheduling import Placement
+from berth.model.scheduling import Placement, ScheduleRequest
 from berth.model.servers import Action, ActionEvent, Fault, Server
 from berth.sagas.hosts import place_of
 from berth.sagas.proposals import Context, start_at_place
@@ -65,20 +65,9 @@ def propose(
     wrong = wrong_guest(flavor_sizes(first.flavor), first.image_properties)
     if wrong is not None:
         return wrong
-    needed = ask_resources(first, context.scheduler.devices)
-    if isinstance(needed, Rejection):
-        return needed
-    request = make_request(
-        first,
-        needed,
-        members=tuple(server.id for server in servers),
-        at_least=at_least,
-        host=host,
-        alternates=context.alternates,
-    )
-    if is_forced:
-        hints = msgspec.structs.replace(request.hints, host_names=(), forced_host=host)
-        request = msgspec.structs.replace(request, hints=hints)
+    request = ask_places(context, servers, at_least, host=host, is_forced=is_forced)
+    if isinstance(request, Rejection):
+        return request
     planned = plan(view, request, context.scheduler, context.ids.rng, now_s)
     if isinstance(planned, ConsumerGenerationConflict):
         return ServerHoldsAlready(planned.consumer)
@@ -93,6 +82,32 @@ def propose(
     return Enact(tuple(changes), (ReplaceAllocations(planned.claims),), quotas=context.quotas)
 
 
+def ask_places(
+    context: Context,
+    servers: tuple[Server, ...],
+    at_least: int,
+    *,
+    host: str | None = None,
+    is_forced: bool = False,
+) -> ScheduleRequest | Rejection:
+    """What new servers ask of the scheduler; ``host`` and ``is_forced`` as in ``propose``."""
+    needed = ask_resources(servers[0], context.scheduler.devices)
+    if isinstance(needed, Rejection):
+        return needed
+    request = make_request(
+        servers[0],
+        needed,
+        members=tuple(server.id for server in servers),
+        at_least=at_least,
+        host=host,
+        alternates=context.alternates,
+    )
+    if not is_forced:
+        return request
+    hints = msgspec.structs.replace(request.hints, host_names=(), forced_host=host)
+    return msgspec.structs.replace(request, hints=hints)
+
+
 def start_build(
     view: View, now_s: int, context: Context, server: Server, placement: Placement
 ) -> tuple[RecordChanged, ...]:
@@ -103,11 +118,19 @@ def start_build(
     return start_at_place(view, now_s, context, SAGA, new, placement).changes
 
 
-def record_unplaced(view: View, now_s: int, context: Context, servers: tuple[Server, ...], why: str) -> Enact:
+def record_unplaced(
+    view: View,
+    now_s: int,
+    context: Context,
+    servers: tuple[Server, ...],
+    why: str,
+    details: str | None = None,
+    explained: str | None = None,
+) -> Enact:
     """Servers for which there was no place: they are there to say so, and hold nothing."""
     changes = []
+    fault = Fault(why, now_s, details=details, explained=explained)
     for server in servers:
-        fault = Fault(why, now_s)
         failed = msgspec.structs.replace(
             server, state="error", fault=fault, created_at_s=now_s, updated_at_s=now_s
         )

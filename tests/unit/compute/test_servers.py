@@ -107,6 +107,36 @@ async def test_a_fault_is_shown_while_the_server_is_in_error(region: RegionWorld
     assert "fault" not in await region.server(id)
 
 
+async def test_a_server_that_fitted_nowhere_says_why_it_did_not_then(region: RegionWorld) -> None:
+    """Whatever has changed since. Its owner is told numbers, and no hosts."""
+    await region.fleet(3)
+    id = await region.create("big", flavorRef="3", who="ann:blue")
+    await region.host_status(1, down=True)
+    told = (await region.server(id))["fault"]["details"]
+    assert "It fits nowhere. All 3 hosts are removed by resources:VCPU" in told
+    assert "Closest is host-" in told
+    assert "It would fit with" in told
+    owner = (await region.server(id, who="ann:blue"))["fault"]["details"]
+    assert "All 3 hosts are removed by resources:VCPU" in owner
+    assert "It would fit with" in owner
+    assert "host-" not in owner
+
+
+async def test_explanations_take_no_more_than_their_share_of_the_time(region: RegionWorld) -> None:
+    """A client that goes on asking for what fits nowhere gets refusals, without an explanation each."""
+    await region.fleet(3)
+    share = region.parts.services.explanations
+    with share.spend():
+        region.clock.advance(1)
+        assert not share.is_free
+        id = await region.create("big", flavorRef="3")
+    assert "details" not in (await region.server(id))["fault"]
+    region.clock.advance(8.9)
+    assert not share.is_free
+    region.clock.advance(0.2)
+    assert "details" in (await region.server(await region.create("big", flavorRef="3")))["fault"]
+
+
 @pytest.mark.parametrize(
     ("path", "body"),
     [

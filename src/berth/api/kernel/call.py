@@ -25,7 +25,7 @@ from berth.model.events import Origin
 from berth.model.quotas import Quotas
 from berth.model.rejections import Forbidden, Rejection
 from berth.model.servers import ConflictPolicy
-from berth.runtime.clock import Clock
+from berth.runtime.clock import Clock, TimeShare
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
 from berth.sagas.proposals import Context, read_quotas
@@ -41,7 +41,8 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class Services(NamedTuple):
-    """What handlers work with, the same for every call of every API."""
+    """What handlers work with, the same for every call of every API. ``explanations``: the time in which
+    refusals may be explained that nobody has asked to have explained."""
 
     engine: Engine
     ids: Ids
@@ -49,6 +50,7 @@ class Services(NamedTuple):
     scheduler: SchedulerOptions
     settings: Settings
     policy: Policy
+    explanations: TimeShare
     ports: PortSource | None = None
 
 

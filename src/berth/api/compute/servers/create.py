@@ -5,6 +5,7 @@ expect it. A request that is wrong in itself is refused and leaves nothing.
 """
 
 import logging
+from collections.abc import Callable
 from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
@@ -33,7 +34,7 @@ from berth.api.kernel.http import Response
 from berth.api.kernel.needs import RULE, NeedBodies, make_needs, object_to_needs
 from berth.api.kernel.ports import name_port_need, read_port_needs
 from berth.api.kernel.problem import Problem
-from berth.api.kernel.rejections import why_no_place
+from berth.api.kernel.rejections import explain_rejection, why_no_place
 from berth.api.kernel.router import Route
 from berth.ledger.ports import find_used_port
 from berth.model.commands import Enact
@@ -49,10 +50,12 @@ from berth.model.rejections import (
     UnknownConsumer,
     ZoneNotFound,
 )
+from berth.model.scheduling import ScheduleRequest
 from berth.model.servers import NEEDS_MAX, Flavor, Image, Need, Server, ServerHints
 from berth.sagas import create
 from berth.sagas.needs import find_wrong
 from berth.sagas.requests import copy_flavor, flavor_sizes
+from berth.scheduler.explain import explain
 from berth.scheduler.filters.zone import KIND as ZONE
 from berth.scheduler.filters.zone import NO_ZONE
 from berth.scheduler.flavors import wrong_flavor
@@ -64,6 +67,7 @@ _log = logging.getLogger(__name__)
 
 COUNT_MAX: Final = 1000
 _HINTS_MAX: Final = 100
+_EXPLAINED_MAX: Final = 2000
 _UUID: Final = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\\Z"
 Count = Annotated[int, Meta(ge=1, le=COUNT_MAX)]
 Uuids = (
@@ -179,17 +183,53 @@ async def create_server(call: Call) -> Response:
             raise call.problem_of(outcome)
         why = why_no_place(outcome)
 
+        def ask(view: View) -> ScheduleRequest | Rejection:
+            made = make_servers(view)
+            if isinstance(made, Rejection):
+                return made
+            return create.ask_places(
+                context, made[:at_least], at_least, host=where.host, is_forced=where.is_forced
+            )
+
+        details, explained = await _explain(call, ask)
+
         def record(view: View, now_s: int) -> Enact | Rejection:
             made = make_servers(view)
             if isinstance(made, Rejection):
                 return made
-            return create.record_unplaced(view, now_s, context, made[:at_least], why)
+            return create.record_unplaced(view, now_s, context, made[:at_least], why, details, explained)
 
         await call.submit(record, lambda _: None)
         for id in ids[:at_least]:
             about = {"request_id": call.request.ids, "server": id}
             _log.warning("server %s: create failed, no host was found: %s", id, why, extra=about)
     return _respond(call, asked, ids[0])
+
+
+async def _explain(
+    call: Call, ask: Callable[[View], ScheduleRequest | Rejection]
+) -> tuple[str | None, str | None]:
+    """Why there is no place, with hosts and without: which constraint removes how many of them, and the
+    smallest change that would help. Nothing, if there is a place by now, or explanations have taken their
+    share of this process's time."""
+    share, options = call.services.explanations, call.services.scheduler
+    if not share.is_free:
+        return None, None
+
+    def read(view: View) -> tuple[str | None, str | None]:
+        request = ask(view)
+        if isinstance(request, Rejection):
+            return None, None
+        texts = []
+        for names_hosts in (True, False):
+            found = explain(view, request, options, explain_rejection, names_hosts=names_hosts)
+            if isinstance(found, Rejection) or found.fitting >= found.needed:
+                return None, None
+            texts.append(found.text[:_EXPLAINED_MAX])
+        return texts[0], texts[1]
+
+    with share.spend():
+        return await call.read(read)
 
 
 def _respond(call: Call, asked: NewServer, id: str) -> Response:
