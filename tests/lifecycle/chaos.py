@@ -207,8 +207,12 @@ def _check_allocations(view: View) -> None:
     found = examine(view, 0)
     assert not found, found
     for group in view.groups.records.values():
-        crowded = {host.name: who for host, who in group.hosts.items() if len(who) > 1}
-        assert not crowded, f"members of {group.group.name} share a host: {crowded}"
+        hosts = {host.name: who for host, who in group.hosts.items() if who}
+        if group.group.is_apart:
+            crowded = {name: who for name, who in hosts.items() if len(who) > 1}
+            assert not crowded, f"members of {group.group.name} share a host: {crowded}"
+        else:
+            assert len(hosts) < 2, f"members of {group.group.name} are apart: {hosts}"
     known = {server.id for server in view.records.all(Server)}
     known |= {migration.id for migration in view.records.all(Migration)}
     assert set(view.consumers) <= known, "somebody holds something that no record knows"

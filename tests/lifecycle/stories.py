@@ -154,7 +154,15 @@ async def host_dies(cloud: SimCloud, server: Server) -> Place:
 
 async def kept_apart(cloud: SimCloud, name: str) -> str:
     """A new group whose members do not share a host."""
-    group = Group(name, "anti-affinity", "host", 1, None, "project", "user", 0)
+    return await _new_group(cloud, Group(name, "anti-affinity", "host", 1, None, "project", "user", 0))
+
+
+async def kept_together(cloud: SimCloud, name: str) -> str:
+    """A new group whose members share a host."""
+    return await _new_group(cloud, Group(name, "affinity", "host", None, None, "project", "user", 0))
+
+
+async def _new_group(cloud: SimCloud, group: Group) -> str:
     id = cloud.ids.uuid()
     refused = await cloud.begin(lambda view, now_s: Enact((), (CreateGroup(GroupId(id), group),)))
     assert refused is None, refused

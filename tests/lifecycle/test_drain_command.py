@@ -1,5 +1,6 @@
 """``berth drain``: the plan, the question, a line for every change, and servers that cannot leave."""
 
+import asyncio
 import io
 import json
 
@@ -83,6 +84,24 @@ async def test_a_server_that_is_locked_stays_and_is_named(capsys: pytest.Capture
         assert "month end" in row
         with pytest.raises(CommandError, match="answered 404: No host has the name or uuid nowhere"):
             await berth_drain(cloud, "nowhere --dry-run")
+
+
+async def test_servers_without_a_place_are_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """The plan finds none for any of them: that may change while somebody watches."""
+    async with SimCloud(seed=5, hosts=2, behaviour=QUICK).running() as cloud:
+        host = await fill(cloud, "web")
+        [other] = set(cloud.hosts) - {host}
+        client = cloud.client(HEADERS)
+        await client.fetch("PATCH", f"/berth/v1/hosts/{other}", {"host": {"disabled": True}})
+        status, text = await berth_drain(cloud, f"{host} --dry-run")
+        assert (status, "1 blocked" in text) == (1, True)
+        async with asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(berth_drain(cloud, f"{host} --yes --watch"))
+            await asyncio.sleep(30)
+            await client.fetch("PATCH", f"/berth/v1/hosts/{other}", {"host": {"disabled": False}})
+        status, text = watching.result()
+        assert (status, text) == (0, f"{host}  done: 1 server moved, 0 left\n")
+        assert "blocked" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from berth.model.ids import ProviderId
 from berth.model.servers import Server
 from berth.sim.cloud import SimCloud
 from tests.lifecycle.chaos import check_at_rest
-from tests.lifecycle.stories import done, kept_apart, new_server
+from tests.lifecycle.stories import beginning, done, kept_apart, kept_together, new_server
 
 QUICK: Final = SimBehaviour(build_seconds=0, live_migrate_seconds=2, other_seconds=0)
 
@@ -41,6 +41,15 @@ async def _ask(cloud: SimCloud, method: str, path: str, body: object = None, sta
     answer = await cloud.client().ask(method, path, body)
     assert answer.status == status, (method, path, answer)
     return answer.body
+
+
+async def _set_lock(cloud: SimCloud, locked: Server, is_locked: bool) -> None:
+    def propose(view: Any, now_s: int) -> Enact:
+        server = view.records.get(Server, locked.id)
+        after = msgspec.structs.replace(server, is_locked=is_locked, locked_reason="month end")
+        return Enact((replace_record(view, after),))
+
+    assert await cloud.begin(propose) is None
 
 
 async def _drained(cloud: SimCloud, host: str) -> dict[str, Any]:
@@ -110,15 +119,7 @@ async def test_a_locked_server_stays_until_it_is_unlocked_and_the_others_go_on()
         locked = await _created(cloud, host)
         other = await _created(cloud, host)
 
-        async def set_lock(is_locked: bool) -> None:
-            def propose(view: Any, now_s: int) -> Enact:
-                server = view.records.get(Server, locked.id)
-                after = msgspec.structs.replace(server, is_locked=is_locked, locked_reason="month end")
-                return Enact((replace_record(view, after),))
-
-            assert await cloud.begin(propose) is None
-
-        await set_lock(True)
+        await _set_lock(cloud, locked, True)
         await _ask(cloud, "POST", f"/berth/v1/hosts/{host}/drain", {}, 202)
         here = cloud.hosts[host].host.id
         await cloud.until(lambda view: view.records.count_found(Server, "host", here) == 1)
@@ -127,7 +128,7 @@ async def test_a_locked_server_stays_until_it_is_unlocked_and_the_others_go_on()
         assert "month end" in move["text"]
         assert "unlock" in move["text"]
         assert other.id != move["server"]
-        await set_lock(False)
+        await _set_lock(cloud, locked, False)
         assert (await _drained(cloud, host))["moved"] == 2
 
 
@@ -141,7 +142,8 @@ async def test_what_does_not_fit_is_said_and_moves_when_it_does() -> None:
         (move,) = plan["drain"]["moves"]
         assert (move["server"], move["state"], move["destination"]) == (member.id, "blocked", None)
         assert "apart" in move["text"], move
-        await _ask(cloud, "POST", f"/berth/v1/hosts/{host}/drain", {}, 202)
+        begun = await _ask(cloud, "POST", f"/berth/v1/hosts/{host}/drain", {}, 202)
+        assert begun["drain"]["moves"][0]["state"] == "waiting", "it is tried all the same"
         await cloud.until(lambda view: any(one.moves[0].attempts for one in view.records.all(Drain)))
         assert await done(cloud, "delete", other) is None
         assert (await _drained(cloud, host))["moved"] == 1
@@ -310,3 +312,149 @@ async def test_others_who_hold_something_there_are_named() -> None:
         shown = (await _ask(cloud, "GET", "/berth/v1/drains"))["drains"][0]
         assert [one["consumer"] for one in shown["stays"]] == [foreign]
         assert "no server of this region" in shown["stays"][0]["text"]
+
+
+# -- groups that must share a host ----------------------------------------------------------------
+
+
+async def test_a_group_that_shares_a_host_leaves_together() -> None:
+    async with running(hosts=4) as cloud:
+        host = next(iter(cloud.hosts))
+        group = await kept_together(cloud, "pair")
+        live, stopped, shelved = [await _created(cloud, host, group=group) for _ in range(3)]
+        await done(cloud, "stop", stopped)
+        await done(cloud, "shelve", shelved)
+        path = f"/berth/v1/hosts/{host}/drain"
+        plan = (await _ask(cloud, "POST", path, {"drain": {"dry_run": True}}))["drain"]
+        moves = {move["server"]: move for move in plan["moves"]}
+        assert [move["state"] for move in moves.values()] == ["planned"] * 3
+        assert moves[live.id]["destination"] == moves[stopped.id]["destination"] in set(cloud.hosts) - {host}
+        assert moves[shelved.id]["how"] == "offload"
+        await _ask(cloud, "POST", path, {}, 202)
+        shown = await _drained(cloud, host)
+        assert (shown["moved"], shown["stays"]) == (3, [])
+        there = {(await cloud.server(one.id)).place.name for one in (live, stopped)}  # type: ignore[union-attr]
+        assert there == {moves[live.id]["destination"]}
+        await check_at_rest(cloud)
+
+
+async def test_a_member_whose_move_fails_follows_its_group() -> None:
+    behaviour = SimBehaviour(
+        build_seconds=0,
+        live_migrate_seconds=1,
+        other_seconds=0,
+        rules=(Rule(outcome="fail", verb="live_migrate", times=1),),
+    )
+    async with running(behaviour=behaviour, hosts=4) as cloud:
+        host = next(iter(cloud.hosts))
+        group = await kept_together(cloud, "pair")
+        members = [await _created(cloud, host, group=group) for _ in range(3)]
+        await _ask(cloud, "POST", f"/berth/v1/hosts/{host}/drain", {}, 202)
+        here = cloud.hosts[host].host.id
+        await cloud.until(lambda view: view.records.count_found(Server, "host", here) == 1)
+        assert (await _drained(cloud, host))["moved"] == 3
+        places = {(await cloud.server(one.id)).place.name for one in members}  # type: ignore[union-attr]
+        assert len(places) == 1
+        await check_at_rest(cloud)
+
+
+async def test_a_group_that_fits_on_no_other_host_says_why_and_what_to_do() -> None:
+    """Each of its members alone would fit."""
+    async with running(hosts=3) as cloud:
+        host, *others = cloud.hosts
+        group = await kept_together(cloud, "pair")
+        members = [await _created(cloud, host, group=group) for _ in range(2)]
+        each = members[0].flavor.disk_gb
+        for other in others:
+            id = cloud.hosts[other].host.id
+            room = await cloud.read(lambda view, id=id: _free_disk(view, id))  # type: ignore[misc]
+            claim = {
+                "allocations": {id: {"resources": {"DISK_GB": room - each}}},
+                "project_id": "project",
+                "user_id": "user",
+                "consumer_generation": None,
+                "consumer_type": "WORKLOAD",
+            }
+            headers = {"x-auth-token": "admin", "openstack-api-version": "placement 1.39"}
+            answer = await cloud.client(headers).ask("PUT", f"/allocations/{cloud.ids.uuid()}", claim)
+            assert answer.status == 204, answer
+        path = f"/berth/v1/hosts/{host}/drain"
+        plan = (await _ask(cloud, "POST", path, {"drain": {"dry_run": True}}))["drain"]
+        for move in plan["moves"]:
+            assert (move["state"], move["destination"]) == ("blocked", None)
+            for words in (
+                "affinity of the group pair",
+                "2 members",
+                "DISK_GB",
+                "Make room",
+                "soft-affinity",
+                group,
+            ):
+                assert words in move["text"], move["text"]
+        await _ask(cloud, "POST", path, {}, 202)
+        await cloud.until(lambda view: all(one.moves[0].attempts for one in view.records.all(Drain)))
+        await _ask(cloud, "PATCH", f"/berth/v1/groups/{group}", {"group": {"policy": "soft-affinity"}})
+        assert (await _drained(cloud, host))["moved"] == 2
+
+
+def _free_disk(view: Any, host: str) -> int:
+    rows, free = view.classes.column(view.classes.id_of("DISK_GB")).free()
+    return int(free[list(rows).index(view.providers[ProviderId(host)].row)])
+
+
+async def test_a_group_waits_for_the_member_that_is_locked() -> None:
+    async with running(hosts=4) as cloud:
+        host = next(iter(cloud.hosts))
+        group = await kept_together(cloud, "pair")
+        locked, other = [await _created(cloud, host, group=group, name=name) for name in ("db-1", "db-2")]
+        await _set_lock(cloud, locked, True)
+        await _ask(cloud, "POST", f"/berth/v1/hosts/{host}/drain", {}, 202)
+        shown = (await _ask(cloud, "GET", f"/berth/v1/hosts/{host}/drain"))["drain"]
+        texts = {move["server"]: move["text"] for move in shown["moves"]}
+        assert {move["state"] for move in shown["moves"]} == {"blocked"}
+        assert texts[other.id].startswith(
+            "it can only leave together with db-1 of the group pair, and it is locked"
+        )
+        await _set_lock(cloud, locked, False)
+        assert (await _drained(cloud, host))["moved"] == 2
+
+
+# -- what others have changed, and what comes back ------------------------------------------------
+
+
+async def test_a_server_that_others_have_changed_is_planned_and_moves() -> None:
+    async with running() as cloud:
+        host = next(iter(cloud.hosts))
+        server = await _created(cloud, host)
+        headers = {"x-auth-token": "admin", "openstack-api-version": "placement 1.39"}
+        placement = cloud.client(headers)
+        held = (await placement.ask("GET", f"/allocations/{server.id}")).body
+        [resources] = [one["resources"] for one in held["allocations"].values()]
+        held["allocations"] = {
+            cloud.hosts[host].host.id: {"resources": resources | {"VCPU": 1 + resources["VCPU"]}}
+        }
+        answer = await placement.ask("PUT", f"/allocations/{server.id}", held)
+        assert answer.status == 204, answer
+        path = f"/berth/v1/hosts/{host}/drain"
+        [move] = (await _ask(cloud, "POST", path, {"drain": {"dry_run": True}}))["drain"]["moves"]
+        assert (move["state"], move["text"]) == ("planned", None)
+        assert move["destination"] in set(cloud.hosts) - {host}
+        await _ask(cloud, "POST", path, {}, 202)
+        assert (await _drained(cloud, host))["moved"] == 1
+
+
+async def test_a_server_that_comes_back_is_counted_once() -> None:
+    """Its owner moves it while the drain begins, and reverts that."""
+    slow = SimBehaviour(build_seconds=0, live_migrate_seconds=2, other_seconds=5)
+    async with running(behaviour=slow) as cloud:
+        host = next(iter(cloud.hosts))
+        server = await _created(cloud, host)
+        path = f"/berth/v1/hosts/{host}/drain"
+        assert await cloud.begin(beginning(cloud, "migrate", server)) is None
+        await _ask(cloud, "POST", path, {}, 202)
+        assert (await _drained(cloud, host))["moved"] == 1
+        assert await cloud.begin(beginning(cloud, "revert", server)) is None
+        await cloud.until(lambda view: any(drain.moves for drain in view.records.all(Drain)))
+        shown = (await _ask(cloud, "GET", path))["drain"]
+        assert (shown["moved"], len(shown["moves"])) == (0, 1)
+        assert (await _drained(cloud, host))["moved"] == 1

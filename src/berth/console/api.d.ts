@@ -48,6 +48,7 @@ declare namespace Api {
   }
 
   interface AllocationDetail {
+    consumer_name: string | null;
     consumer_type: string;
     consumer_uuid: string;
     project_id: string;

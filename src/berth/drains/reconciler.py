@@ -1,4 +1,5 @@
-"""What drives a drain: one server after the other leaves its host.
+"""What drives a drain: one server after the other leaves its host; members of a group that must share a host
+leave together.
 
     on the host -> its move begins -> it has left
                                    -> stopped before: it is resized now, and confirmed -> it has left
@@ -13,12 +14,12 @@ its record; the move that is under way goes on.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
-from berth.drains.plan import Word, find_obstacle, find_run, propose_leaving
+from berth.drains.plan import Word, find_awaited, find_company, find_obstacle, find_runs, propose_leaving
 from berth.engine import Engine
 from berth.model.commands import Enact
 from berth.model.drains import MOVES_MAX, Drain, DrainMove
@@ -26,6 +27,7 @@ from berth.model.events import Origin, RecordChanged
 from berth.model.ids import ProviderId
 from berth.model.placement import HEALTHY
 from berth.model.rejections import Rejection
+from berth.model.saga_runs import SagaRun
 from berth.model.servers import Action, Need, Server
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
@@ -46,8 +48,13 @@ ReadPorts = Callable[[Server], Awaitable[tuple[Need, ...] | str]]
 """What the ports of a server need now; or why that is not known."""
 
 
+PortNeeds = Mapping[str, tuple[Need, ...]]
+"""By server: what its ports need."""
+
+
 class Due(NamedTuple):
-    """What is next for a drain: its record as it is now, and the server that can be confirmed or moved."""
+    """What is next for a drain: its record as it is now, and the server that can be confirmed or moved, with
+    those that leave together with it."""
 
     drain: Drain
     confirmed: DrainMove | None = None
@@ -72,16 +79,16 @@ def find_due(view: View, drain: Drain, now_s: int) -> Due:
                 continue
             if is_unconfirmed(server, move):
                 return Due(now, confirmed=move)
-            if find_obstacle(view, server) is None:
+            if find_obstacle(view, server) is None and find_awaited(view, server) is None:
                 return Due(now, moved=move)
     return Due(now)
 
 
 def propose_next(
-    view: View, now_s: int, context: Context, word: Word, id: str, ports: "PortNeeds | str | None"
+    view: View, now_s: int, context: Context, word: Word, id: str, ports: PortNeeds | str
 ) -> Enact | None:
     """The next change of a drain; None if there is nothing to do, or not yet. ``ports``: what was read for
-    the server whose turn it was."""
+    the servers whose turn it was."""
     drain = view.records.get(Drain, id)
     if drain is None:
         return None
@@ -90,42 +97,48 @@ def propose_next(
     due = find_due(view, drain, now_s)
     if due.confirmed is not None:
         begun = confirm.propose(view, now_s, context, due.confirmed.server)
-        return _begin(drain, due.drain, due.confirmed, begun, now_s, word)
+        return _begin(drain, due.drain, (due.confirmed,), begun, now_s, word)
     if due.moved is None:
         return change_record(drain, due.drain)
     server = view.records.get(Server, due.moved.server)
     assert server is not None, "a server whose turn it is exists"
+    company = find_company(view, server)
+    ids = {one.id for one in company}
+    moves = tuple(move for move in due.drain.moves if move.server in ids)
     if isinstance(ports, str):
-        return change_record(drain, _put(due.drain, _note_failure(due.moved, ports, now_s)))
-    if server.ports and (ports is None or ports.server != server.id):
+        return change_record(drain, _put(due.drain, *(_note_failure(move, ports, now_s) for move in moves)))
+    if any(one.ports and one.id not in ports for one in company):
         return change_record(drain, due.drain)
-    asking = context._replace(port_needs=() if ports is None or not server.ports else ports.needs)
-    begun = propose_leaving(view, now_s, asking, server, due.moved.dest)
+
+    def context_of(server: Server) -> Context:
+        return context._replace(port_needs=ports.get(server.id, ()))
+
+    begun = propose_leaving(view, now_s, context_of, company, due.moved.dest)
     if isinstance(begun, Rejection) and due.moved.dest is not None:
-        begun = propose_leaving(view, now_s, asking, server, None)
-    return _begin(drain, due.drain, due.moved, begun, now_s, word)
-
-
-class PortNeeds(NamedTuple):
-    server: str
-    needs: tuple[Need, ...]
+        begun = propose_leaving(view, now_s, context_of, company, None)
+    return _begin(drain, due.drain, moves, begun, now_s, word)
 
 
 def _begin(
-    before: Drain, now: Drain, move: DrainMove, begun: Enact | Rejection, now_s: int, word: Word
+    before: Drain, now: Drain, moves: Sequence[DrainMove], begun: Enact | Rejection, now_s: int, word: Word
 ) -> Enact | None:
-    """The change that begins a run and notes it, or notes why it cannot begin."""
+    """The change that begins the runs of moves and notes them, or notes why they cannot begin."""
     refused = begun if isinstance(begun, Rejection) else begun.refused
     if refused is not None:
-        failed = change_record(before, _put(now, _note_failure(move, word(refused), now_s)))
+        why = word(refused)
+        failed = change_record(before, _put(now, *(_note_failure(move, why, now_s) for move in moves)))
         if failed is None or isinstance(begun, Rejection):
             return failed
         # What others were found to have changed is recorded with it: the next attempt accepts it.
         return Enact((*begun.changes, *failed.changes), begun.commands)
     assert not isinstance(begun, Rejection), "it was not refused"
-    run = find_run(begun)
-    after = msgspec.structs.replace(move, run=run.id, migration=run.migration or move.migration)
-    return msgspec.structs.replace(begun, changes=(*begun.changes, RecordChanged(before, _put(now, after))))
+    runs = find_runs(begun)
+    after = _put(now, *(_note_run(move, runs[move.server]) for move in moves))
+    return msgspec.structs.replace(begun, changes=(*begun.changes, RecordChanged(before, after)))
+
+
+def _note_run(move: DrainMove, run: SagaRun) -> DrainMove:
+    return msgspec.structs.replace(move, run=run.id, migration=run.migration or move.migration)
 
 
 # -- what has become of the servers -------------------------------------------------------------
@@ -137,7 +150,7 @@ def _is_wanted(view: View, drain: Drain) -> bool:
 
 def _bring_up_to_date(view: View, drain: Drain, now_s: int) -> Drain:
     """The drain with what has happened since it was written; the same one if nothing has."""
-    moves, moved = [], drain.moved
+    moves, moved, left = [], drain.moved, dict.fromkeys(drain.left)
     for move in drain.moves:
         server = view.records.get(Server, move.server)
         if server is None:
@@ -149,14 +162,26 @@ def _bring_up_to_date(view: View, drain: Drain, now_s: int) -> Drain:
             moves.append(move)
         else:
             moved += 1
+            left[server.id] = None
     known = {move.server for move in moves}
     here = view.records.find(Server, "host", drain.id) if len(moves) < MOVES_MAX else []
-    moves += [DrainMove(server=server.id) for server in here if server.id not in known]
+    come = [DrainMove(server=server.id) for server in here if server.id not in known]
+    moves += come[: MOVES_MAX - len(moves)]
+    for move in come:
+        if move.server in left:
+            # It has come back.
+            moved -= 1
+            del left[move.server]
     state = "draining" if moves else "done"
     if tuple(moves) == drain.moves and (moved, state) == (drain.moved, drain.state):
         return drain
     return msgspec.structs.replace(
-        drain, moves=tuple(moves[:MOVES_MAX]), moved=moved, state=state, updated_at_s=now_s
+        drain,
+        moves=tuple(moves),
+        moved=moved,
+        left=tuple(left)[-MOVES_MAX:],
+        state=state,
+        updated_at_s=now_s,
     )
 
 
@@ -183,9 +208,9 @@ def _note_failure(move: DrainMove, why: str, now_s: int) -> DrainMove:
     )
 
 
-def _put(drain: Drain, move: DrainMove) -> Drain:
-    moves = tuple(move if one.server == move.server else one for one in drain.moves)
-    return msgspec.structs.replace(drain, moves=moves)
+def _put(drain: Drain, *moves: DrainMove) -> Drain:
+    after = {move.server: move for move in (*drain.moves, *moves)}
+    return msgspec.structs.replace(drain, moves=tuple(after.values()))
 
 
 # -- the loop -----------------------------------------------------------------------------------
@@ -226,19 +251,21 @@ def reconcile_drains(
     return Reconciler(engine, clock, Drain, is_due, advance)
 
 
-async def _read_ports(
-    engine: Engine, clock: Clock, drain: Drain, read_ports: ReadPorts
-) -> PortNeeds | str | None:
-    """What the ports of the server whose turn it is need now."""
+async def _read_ports(engine: Engine, clock: Clock, drain: Drain, read_ports: ReadPorts) -> PortNeeds | str:
+    """What the ports of the servers whose turn it is need now; or why that is not known."""
     now_s = clock.now_ns() // 1_000_000_000
 
-    def find_next(view: View) -> Server | None:
+    def find_next(view: View) -> tuple[Server, ...]:
         known = view.records.get(Drain, drain.id)
         move = None if known is None else find_due(view, known, now_s).moved
-        return None if move is None else view.records.get(Server, move.server)
+        server = None if move is None else view.records.get(Server, move.server)
+        return () if server is None else find_company(view, server)
 
-    server = await engine.read_recent(find_next)
-    if server is None or not server.ports:
-        return None
-    needs = await read_ports(server)
-    return needs if isinstance(needs, str) else PortNeeds(server.id, needs)
+    found: dict[str, tuple[Need, ...]] = {}
+    for server in await engine.read_recent(find_next):
+        if server.ports:
+            needs = await read_ports(server)
+            if isinstance(needs, str):
+                return needs
+            found[server.id] = needs
+    return found

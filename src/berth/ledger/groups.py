@@ -8,8 +8,9 @@ refused, and neither is a revert: the migration has held the place for its serve
 
 * apart: ``after[d]`` has no more than ``max_per_domain``, and no more than ``max_skew`` beyond the emptiest
   domain of the kind, for every domain d that a member came to;
-* together: all other members are in the domain that a member came to, and nowhere else. For a host in several
-  domains of the kind, one of them is enough.
+* together: all other members are in the domain that a member came to, and nowhere else; or all members came
+  to it by this command, wherever their migrations are (docs/decisions/033). For a host in several domains of
+  the kind, one of them is enough.
 
 A host that is in no domain of the kind can be judged by neither, and is refused.
 """
@@ -348,6 +349,7 @@ class _Judgement:
         self._group = group
         self._least: int | None = None
         self._together: _Together | None = None
+        self._arrivals: dict[Domain, set[ConsumerId]] | None = None
 
     def of_moves(self, moves: list[_Move]) -> GroupPolicyBroken | None:
         groups, kind = self._view.groups, self._group.domain
@@ -387,7 +389,9 @@ class _Judgement:
                     reason = self._describe_crowded(len(standing[domain]), standing)
                     if reason is not None:
                         return self._refusal(move, host, domain, reason, after)
-                if new and not is_apart and not self._is_shared(who, domains, after):
+                if not new or is_apart or self._is_shared(who, domains, after):
+                    continue
+                if not self._all_come(domains, moves, before, after):
                     return self._refusal(move, host, new[0], "other members stand elsewhere", after)
         return None
 
@@ -422,6 +426,21 @@ class _Judgement:
         if self._together is None:
             self._together = _Together(self._view.groups, self._group.domain, after())
         return any(self._together.has_all_but(who, domain) for domain in domains)
+
+    def _all_come(
+        self, domains: tuple[Domain, ...], moves: list[_Move], before: Hosts, after: Callable[[], Hosts]
+    ) -> bool:
+        """Whether all members come to one of these domains together."""
+        groups, kind = self._view.groups, self._group.domain
+        if self._arrivals is None:
+            self._arrivals = {}
+            for move in moves:
+                who = move.membership.stands_for
+                for host in (host for host in move.after if who not in before.get(host, ())):
+                    for domain in groups.domains_of(host, kind):
+                        self._arrivals.setdefault(domain, set()).add(who)
+        everybody = {who for whose in after().values() for who in whose}
+        return any(self._arrivals.get(domain, set()) >= everybody for domain in domains)
 
     def _refusal(
         self,

@@ -29,7 +29,7 @@ class DrainMove(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
 
 class Drain(Record, frozen=True, kw_only=True, tag="drain"):
     """``id`` is the host's. ``moves`` are the servers that have not left yet, ``moved`` counts those that
-    have."""
+    have. ``left`` are the last of these: one that comes back is not counted any more."""
 
     name: str
     project: str
@@ -38,5 +38,6 @@ class Drain(Record, frozen=True, kw_only=True, tag="drain"):
     state: DrainState = "draining"
     moves: tuple[DrainMove, ...] = ()
     moved: int = 0
+    left: tuple[str, ...] = ()
     created_at_s: int = 0
     updated_at_s: int = 0

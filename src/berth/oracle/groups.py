@@ -74,11 +74,21 @@ def breaks(facts: Facts, group: Group, before: Standing, after: Standing) -> boo
         }
         if group.policy == "affinity":
             others = [domains_of(facts, where, group.domain) for who, where in after if who != member]
-            if domains - known and not any(all(domain in there for there in others) for domain in domains):
+            is_shared = any(all(domain in there for there in others) for domain in domains)
+            if domains - known and not is_shared and not _all_come(facts, group, domains, before, after):
                 return True
         elif any(_is_crowded(facts, group, domain, after) for domain in domains - known):
             return True
     return False
+
+
+def _all_come(facts: Facts, group: Group, domains: set[str], before: Standing, after: Standing) -> bool:
+    """Whether everybody comes to one of the domains at once."""
+    everybody = {who for who, _ in after}
+    return any(
+        {who for who, host in after - before if domain in domains_of(facts, host, group.domain)} == everybody
+        for domain in domains
+    )
 
 
 def _is_crowded(facts: Facts, group: Group, domain: str, after: Standing) -> bool:

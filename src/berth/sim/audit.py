@@ -275,7 +275,7 @@ class Ledger:
                 limit = max(group.max_per_domain or most, were[domain])
                 self._demand(most <= limit, index, f"{most} members of {group.name} are together")
         elif where - before and not _are_apart(before):
-            apart = _are_apart(where)
+            apart = _are_apart(where) and not _have_all_come(before, where)
             self._demand(not apart, index, f"members of {group.name} are apart: {sorted(where)}")
 
     def domains(self, kind: str, root: str) -> Iterable[str]:
@@ -366,6 +366,13 @@ def _are_apart(where: set[tuple[str, str]]) -> bool:
     """Whether there are several members, in several domains. One that is alone may be moved: then it is in
     two places for a while."""
     return len({member for _, member in where}) > 1 and len(_count_domains(where)) > 1
+
+
+def _have_all_come(before: set[tuple[str, str]], where: set[tuple[str, str]]) -> bool:
+    """Whether all members have come to one domain at once: they move together."""
+    members = {member for _, member in where}
+    come = _count_domains(where - before)
+    return any(count == len(members) for count in come.values())
 
 
 def _capacity(inventory: Inventory) -> int:

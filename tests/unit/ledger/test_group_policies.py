@@ -294,6 +294,28 @@ def test_one_that_is_alone_may_move_and_nobody_comes_to_it_meanwhile(fleet: Poli
     fleet.puts(S2, B)
 
 
+def test_all_of_them_may_move_together(fleet: PolicyFleet) -> None:
+    """One that goes back is apart until it follows: nobody else comes meanwhile."""
+    fleet.groups(TOGETHER, S1, S2, S3)
+    fleet.puts(S1, A)
+    fleet.puts(S2, A)
+    moves = [claim(S1, on(B)), claim(M, on(A)), claim(S2, on(B)), claim(M2, on(A))]
+    assert isinstance(fleet.tries_claims(*moves[:2]), GroupPolicyBroken), "one alone may not"
+    assert isinstance(fleet.tries_claims(*moves[:2], claim(S2, on(C)), moves[3]), GroupPolicyBroken)
+    assert fleet.tries_claims(*moves) is None
+    assert fleet.members() == {S1: S1, S2: S2, S3: S3, M: S1, M2: S2}
+    assert fleet.members_by_host() == {A: {S1, S2}, B: {S1, S2}}
+    assert fleet.tries_claims(claim(S1, on(A)), claim(M, {})) is None
+    fleet.does(c.DeleteAllocations(M2))
+    assert fleet.members_by_host() == {A: {S1}, B: {S2}}
+    for host in (A, B, C):
+        assert isinstance(fleet.tries_to_put(S3, host), GroupPolicyBroken)
+    assert isinstance(fleet.tries_claims(claim(S1, on(C)), claim(M, on(A))), GroupPolicyBroken)
+    assert fleet.tries_claims(claim(S1, on(B)), claim(M, on(A))) is None
+    fleet.does(c.DeleteAllocations(M))
+    assert fleet.members_by_host() == {B: {S1, S2}}
+
+
 def test_one_of_two_may_not_move_away(fleet: PolicyFleet) -> None:
     fleet.groups(TOGETHER, S1, S2)
     fleet.puts(S1, A)

@@ -618,6 +618,16 @@ ROWS: Final[dict[type[Rejection], Row]] = {
         explained="the {r.policy} of the group {r.name} does not let a member come to {r.host}, because "
         "{r.reason}",
     ),
+    r.GroupFitsNowhere: Row(
+        berth=Wording(
+            409,
+            "The {r.policy} of the group {r.name} ({r.group}) keeps its {r.members} members on one host, and "
+            "no other host was found that has room for all of them. {why} Make room on one host; or let "
+            "members leave the group, or be apart: PATCH /berth/v1/groups/{r.group} with the policy "
+            "soft-{r.policy}.",
+            code=codes.GROUP_POLICY,
+        ),
+    ),
     # servers
     r.RecordMoved: Row(
         berth=Wording(
@@ -1129,6 +1139,7 @@ _WORDS: Final[dict[type[Rejection], Callable[[Any, bool], dict[str, str]]]] = {
     # Where both are taken the uuid is named, as by a database that stops at the first key.
     r.ProviderExists: lambda one, _: {"taken": f"name: {one.name}" if one.id is None else f"uuid: {one.id}"},
     r.QuotaExceeded: _quota_words,
+    r.GroupFitsNowhere: lambda one, _: {"why": nova_problem(one.why).text},
     r.BuildSourceUnusable: lambda one, _: {"why": nova_problem(one.why).text},
     r.FlavorTooSmall: _shortage_words,
     r.KindInUse: lambda one, _: {"groups": ", ".join(one.groups)},

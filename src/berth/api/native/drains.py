@@ -14,10 +14,11 @@ from berth.api.kernel.http import Response
 from berth.api.kernel.paging import behind, render_keys, take_first
 from berth.api.kernel.rejections import nova_problem
 from berth.api.kernel.times import show_time
+from berth.api.native.allocations import name_of_consumer
 from berth.api.native.calls import NativeCall, NativeRoute, answer_from, respond
 from berth.api.native.fields import LIMIT_DEFAULT, KeyMarker, Limit, NativeBody, Next, Text, Time, Uuid
-from berth.api.native.hosts import find_host_id, name_of_consumer
-from berth.drains.plan import How, find_how, find_obstacle, plan_drain
+from berth.api.native.hosts import find_host_id
+from berth.drains.plan import How, find_awaited, find_how, find_obstacle, plan_drain
 from berth.drains.reconciler import is_unconfirmed
 from berth.ledger import remove_record, replace_record
 from berth.model.commands import Enact, SetHostStatus
@@ -39,8 +40,8 @@ MoveState = Literal["planned", "moving", "waiting", "blocked"]
 
 class DrainMoveDetail(msgspec.Struct):
     """A server that has not left yet. ``waiting``: it is busy with something else, or its last attempt has
-    failed and the next comes at ``again_at``. ``blocked``: somebody must do something, or there is no place
-    for it; ``text`` says what."""
+    failed and the next comes at ``again_at``, or there is no place for it now. ``blocked``: somebody must do
+    something; in a dry run also: there is no place for it. ``text`` says what."""
 
     server: Uuid
     name: str
@@ -172,6 +173,7 @@ def _plan(view: View, call: NativeCall, now_s: int) -> Drain | Rejection:
         request_id=call.request.request_id,
         moves=(*moves, *under_way.values()),
         moved=0 if before is None else before.moved,
+        left=() if before is None else before.left,
         created_at_s=now_s if before is None else before.created_at_s,
         updated_at_s=now_s,
     )
@@ -247,7 +249,7 @@ def _describe(view: View, drain: Drain, *, is_begun: bool = True) -> DrainDetail
         host_name=drain.name if record is None else record.name,
         state=drain.state if is_begun else "planned",
         moved=drain.moved,
-        moves=[_describe_move(view, move) for move in drain.moves],
+        moves=[_describe_move(view, move, is_begun=is_begun) for move in drain.moves],
         stays=stays[:STAYS_MAX],
         stays_total=len(stays),
         user_id=drain.user,
@@ -257,19 +259,20 @@ def _describe(view: View, drain: Drain, *, is_begun: bool = True) -> DrainDetail
     )
 
 
-def _describe_move(view: View, move: DrainMove) -> DrainMoveDetail:
+def _describe_move(view: View, move: DrainMove, *, is_begun: bool) -> DrainMoveDetail:
     server = view.records.get(Server, move.server)
     if server is None:
         return DrainMoveDetail(move.server, "", "waiting", None, None, text="it was deleted")
-    obstacle = None
+    obstacle, awaited = None, find_awaited(view, server)
     if move.run is not None or is_unconfirmed(server, move):
         state: MoveState = "moving"
     elif server.place is not None and (obstacle := find_obstacle(view, server)) is not None:
         state = "blocked"
-    elif server.run is not None:
-        state, obstacle = "waiting", f"it is busy: {server.task}"
+    elif awaited is not None and (is_begun or awaited.run is not None):
+        state, obstacle = "waiting", _say_what_it_waits_for(server, awaited)
     elif move.text is not None:
-        state = "waiting" if move.attempts else "blocked"
+        # What finds no place is tried all the same, once the drain has begun.
+        state = "waiting" if is_begun else "blocked"
     else:
         state = "planned"
     return DrainMoveDetail(
@@ -282,6 +285,13 @@ def _describe_move(view: View, move: DrainMove) -> DrainMoveDetail:
         show_time(move.again_at_s) if move.again_at_s else None,
         obstacle or move.text,
     )
+
+
+def _say_what_it_waits_for(server: Server, awaited: Server) -> str:
+    if awaited.id == server.id:
+        return f"it is busy: {server.task}"
+    why = "must be offloaded first" if awaited.run is None else f"is busy: {awaited.task}"
+    return f"it leaves together with {awaited.name}, which {why}"
 
 
 def _list_staying(view: View, drain: Drain) -> Iterator[StayDetail]:
@@ -337,8 +347,9 @@ ROUTES: Final = (
         summary="Drain a host",
         description="Disables the host and has its servers leave one after the other: running ones are "
         "migrated live, stopped ones are migrated and confirmed, shelved ones are offloaded. All moves are "
-        "planned together under all policies; with `dry_run` the plan is answered with 200 and nothing "
-        "changes. Locked servers stay until they are unlocked. Asked for again, it plans anew and tries at "
+        "planned together under all policies; members of a group that must share a host move together, to "
+        "one host. With `dry_run` the plan is answered with 200 and nothing changes. "
+        "Locked servers stay until they are unlocked. Asked for again, it plans anew and tries at "
         "once what has failed. Enabling the host ends the drain.",
     ),
     NativeRoute(

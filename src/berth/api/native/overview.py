@@ -286,7 +286,7 @@ def _host_down(view: View, name: str, id: ProviderId) -> Wrong:
         "host_down",
         id,
         name,
-        _first_line(f"{text}; {servers} servers are there."),
+        _first_line(f"{text}; {servers} server{' is' if servers == 1 else 's are'} there."),
         show_time(agent.heard_at_s) if agent is not None and agent.heard_at_s else None,
         "Check the machine and its agent. If it does not come back, evacuate its servers.",
     )

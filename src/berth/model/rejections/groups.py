@@ -144,6 +144,17 @@ class HintedGroupNotFound(Rejection, frozen=True):
     name: str
 
 
+class GroupFitsNowhere(Rejection, frozen=True):
+    """The members of a group must be on one host, and there is no other that has room for all of them.
+    ``why`` is the refusal of one of the hosts, or of all."""
+
+    group: GroupId
+    name: str
+    policy: str
+    members: int
+    why: Rejection
+
+
 class GroupPolicyBroken(Rejection, frozen=True):
     """A member may not be placed there. ``standing`` says which member is where; ``reason`` is a sentence
     about the domain that was refused, None for a host that is in none of the kind."""
