@@ -58,9 +58,6 @@ SYSTEMD: Final = ("systemd",)
 HAPROXY: Final = ("haproxy",)
 PROMETHEUS: Final = ("prometheus",)
 
-SHELLS: Final = ("zsh", "fish")
-TYPESETTER: Final = ("groff-base",)
-
 NPM_FOLDER: Final = Path(__file__).resolve().parents[1] / "tools" / "console"
 """Has the npm packages, pinned with their hashes in package-lock.json."""
 
