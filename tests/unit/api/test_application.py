@@ -76,7 +76,7 @@ async def test_the_root_needs_no_token(world: FramedWorld) -> None:
     assert answer.status == 200
     assert answer.headers["content-type"] == "application/json"
     assert answer.headers["openstack-api-version"] == "placement 1.39"
-    assert answer.headers["vary"] == "openstack-api-version"
+    assert answer.headers["vary"] == "openstack-api-version, accept-encoding"
     assert answer.headers["cache-control"] == "no-cache"
     assert answer.headers["x-openstack-request-id"].startswith("req-")
 
@@ -323,7 +323,7 @@ async def test_answers_of_allowed_origins_say_so(tmp_path: Path) -> None:
     assert allowed.headers["access-control-allow-headers"] == "OpenStack-API-Version"
     assert denied.status == 200
     assert not any(name.startswith("access-control") for name in denied.headers)
-    assert plain.headers["vary"] == "openstack-api-version,Origin"
+    assert plain.headers["vary"] == "openstack-api-version,Origin, accept-encoding"
 
 
 async def test_without_allowed_origins_there_is_no_preflight(world: FramedWorld) -> None:

@@ -107,6 +107,7 @@ async def test_an_allocation_is_shown_whole(filled: ApplicationWorld) -> None:
     assert rows["allocations"] == [
         {
             "consumer_uuid": uuid_of(11),
+            "consumer_name": None,
             "resource_provider_uuid": uuid_of(2),
             "resource_provider_name": "host-2",
             "root_provider_uuid": uuid_of(1),

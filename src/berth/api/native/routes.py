@@ -87,7 +87,8 @@ _REFUSALS: Final = {
     "405": "Another method is known here (`berth.method_not_allowed`).",
     "406": "Something else than JSON is asked for (`berth.not_acceptable`).",
     "503": "The ledger cannot be reached, or too much is asked of it at once (`berth.unavailable`, "
-    "`berth.overloaded`, `berth.too_many_streams`); try again after `Retry-After` seconds.",
+    "`berth.overloaded`, `berth.too_many_streams`, `berth.too_many_searches`); try again after `Retry-After` "
+    "seconds.",
 }
 _WRITES: Final = {
     "400": "A parameter or the body is not what is expected (`berth.bad_body`, `berth.bad_parameter`, "
