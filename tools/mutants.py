@@ -275,8 +275,8 @@ if event.after is not None:
     Mutant(
         name="affinity not judged",
         file="ledger/groups.py",
-        text="if new and not is_apart and not self._is_shared(who, domains, after):",
-        instead="if False:",
+        text="if not new or is_apart or self._is_shared(who, domains, after):",
+        instead="if not new or not is_apart or self._is_shared(who, domains, after):",
         why="members that must be together are apart",
         profile="claims",
     ),
@@ -608,13 +608,13 @@ elif isinstance(record, Agent | Instance) or (isinstance(record, SagaRun) and no
     Mutant(
         name="run forgotten before it is applied",
         file="region/status_sync.py",
-        text="        before = await self._region.submit(propose, _ORIGIN, answer_unchanged)",
+        text="        before = await self._region.submit(propose, origin, answer_unchanged)",
         instead="""\
         if is_finished(run):
             await self._cell.submit(
                 lambda view, _: saga_runs.remove_finished(view, run.id), _ORIGIN, lambda view, changed: None
             )
-        before = await self._region.submit(propose, _ORIGIN, answer_unchanged)""",
+        before = await self._region.submit(propose, origin, answer_unchanged)""",
         why="the end of a run is lost if the region cannot be written just then",
     ),
     Mutant(

@@ -169,7 +169,7 @@ class Fault(msgspec.Struct, frozen=True, gc=False):
     at_s: int
     code: int = 500
     details: str | None = None
-    explained: str | None = None
+    explained: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class FoundConflict(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -78,7 +78,8 @@ _COMPARED: Final = 500
 """How many servers, or servers of how many hosts, are compared with their cell in one go."""
 _LOOK_EVERY_S: Final = 60.0
 """How often runs are looked for that their cell does not have."""
-_ORIGIN: Final = Origin("", "status-sync", None, "status-sync")
+ACTION: Final = "status-sync"
+_ORIGIN: Final = Origin("", ACTION, None, ACTION)
 _NOTHING: Final = ClaimSnapshot((), None)
 _POWER: Final[dict[VmState, int]] = {
     "active": RUNNING,

@@ -125,7 +125,7 @@ def record_unplaced(
     servers: tuple[Server, ...],
     why: str,
     details: str | None = None,
-    explained: str | None = None,
+    explained: str | msgspec.UnsetType = msgspec.UNSET,
 ) -> Enact:
     """Servers for which there was no place: they are there to say so, and hold nothing."""
     changes = []

@@ -39,6 +39,7 @@ from berth.model.groups import HOST, Group
 from berth.model.placement import SHARES_VIA_AGGREGATE, STANDARD_CLASSES, Holdings, Inventory
 from berth.model.saga_runs import Assignment, SagaRun
 from berth.model.servers import Migration, Record, Server
+from berth.region.status_sync import ACTION as STATUS_SYNC
 
 R = TypeVar("R", bound=Record)
 
@@ -76,7 +77,9 @@ class Ledger:
     def take(self, index: int, entries: Iterable[Any]) -> None:
         self.index = index
         for entry in entries:
-            if entry.origin.request_id and not _is_noted_conflict(entry.events):
+            # What the status sync brings up has the id of the request that began it.
+            is_its_own = entry.origin.request_id and entry.origin.action != STATUS_SYNC
+            if is_its_own and not _is_noted_conflict(entry.events):
                 self.requests.setdefault(entry.origin.request_id, []).append(index)
             self._placed = {event.id for event in entry.events if isinstance(event, ProviderChanged)}
             before = {key: self.used(*key) for event in entry.events for key in _touched(event)}

@@ -618,6 +618,9 @@ ROWS: Final[dict[type[Rejection], Row]] = {
         explained="the {r.policy} of the group {r.name} does not let a member come to {r.host}, because "
         "{r.reason}",
     ),
+    r.GroupNameAmbiguous: Row(
+        berth=_bad_body("several groups are called {r.name}: name one by its uuid, {ids}"),
+    ),
     r.GroupFitsNowhere: Row(
         berth=Wording(
             409,
@@ -1139,6 +1142,7 @@ _WORDS: Final[dict[type[Rejection], Callable[[Any, bool], dict[str, str]]]] = {
     # Where both are taken the uuid is named, as by a database that stops at the first key.
     r.ProviderExists: lambda one, _: {"taken": f"name: {one.name}" if one.id is None else f"uuid: {one.id}"},
     r.QuotaExceeded: _quota_words,
+    r.GroupNameAmbiguous: lambda one, _: {"ids": ", ".join(one.ids)},
     r.GroupFitsNowhere: lambda one, _: {"why": nova_problem(one.why).text},
     r.BuildSourceUnusable: lambda one, _: {"why": nova_problem(one.why).text},
     r.FlavorTooSmall: _shortage_words,

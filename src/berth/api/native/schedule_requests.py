@@ -16,6 +16,7 @@ from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
 from berth.model.placement import AMOUNT_MAX
 from berth.model.rejections import (
     FlavorNotFound,
+    GroupNameAmbiguous,
     GroupNotFound,
     ImageNotFound,
     Rejection,
@@ -237,7 +238,7 @@ def _find_image(view: View, call: NativeCall, named: str) -> Image | ImageNotFou
     return next(filter(call.access.may_use_image, found), ImageNotFound(named))
 
 
-def _find_group(view: View, call: NativeCall, named: str) -> GroupId | GroupNotFound:
+def _find_group(view: View, call: NativeCall, named: str) -> GroupId | Rejection:
     """A group of this name that is there for the caller."""
     access = call.access
     # Names of groups are not unique and rarely looked for: there is no index of them.
@@ -248,8 +249,7 @@ def _find_group(view: View, call: NativeCall, named: str) -> GroupId | GroupNotF
         if record.group.name == named and (access.sees_hosts or access.sees(record.group.project))
     ]
     if len(found) > 1:
-        ids = ", ".join(sorted(found)[:_AMBIGUOUS_SHOWN_MAX])
-        raise bad_body(f"several groups are called {named}: name one by its uuid, {ids}")
+        return GroupNameAmbiguous(named, tuple(sorted(found)[:_AMBIGUOUS_SHOWN_MAX]))
     return found[0] if found else GroupNotFound(GroupId(named))
 
 

@@ -144,6 +144,13 @@ class HintedGroupNotFound(Rejection, frozen=True):
     name: str
 
 
+class GroupNameAmbiguous(Rejection, frozen=True):
+    """Several groups have the name that one is asked for by. ``ids`` are some of them."""
+
+    name: str
+    ids: tuple[GroupId, ...]
+
+
 class GroupFitsNowhere(Rejection, frozen=True):
     """The members of a group must be on one host, and there is no other that has room for all of them.
     ``why`` is the refusal of one of the hosts, or of all."""

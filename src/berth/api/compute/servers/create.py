@@ -208,26 +208,26 @@ async def create_server(call: Call) -> Response:
 
 async def _explain(
     call: Call, ask: Callable[[View], ScheduleRequest | Rejection]
-) -> tuple[str | None, str | None]:
+) -> tuple[str | None, str | UnsetType]:
     """Why there is no place, with hosts and without: which constraint removes how many of them, and the
     smallest change that would help. Nothing, if there is a place by now, or explanations have taken their
     share of this process's time."""
     share, options = call.services.explanations, call.services.scheduler
-    if not share.is_free:
-        return None, None
 
-    def read(view: View) -> tuple[str | None, str | None]:
+    def read(view: View) -> tuple[str | None, str | UnsetType]:
         request = ask(view)
         if isinstance(request, Rejection):
-            return None, None
+            return None, UNSET
         texts = []
         for names_hosts in (True, False):
             found = explain(view, request, options, explain_rejection, names_hosts=names_hosts)
             if isinstance(found, Rejection) or found.fitting >= found.needed:
-                return None, None
+                return None, UNSET
             texts.append(found.text[:_EXPLAINED_MAX])
         return texts[0], texts[1]
 
+    if not share.is_free:
+        return None, UNSET
     with share.spend():
         return await call.read(read)
 

@@ -218,7 +218,7 @@ def _show_fault(call: Call, view: View, server: Server) -> dict[str, Any]:
     assert fault is not None, "asked for only where there is one"
     message = show_failure(call.access, view, server, fault.message)
     body = {"code": fault.code, "created": show_time(fault.at_s), "message": message}
-    details = fault.details if call.is_admin else fault.explained
+    details = fault.details if call.is_admin else fault.explained or None
     if details is not None:
         body["details"] = details
     return body
