@@ -9,8 +9,8 @@ refused, and neither is a revert: the migration has held the place for its serve
 * apart: ``after[d]`` has no more than ``max_per_domain``, and no more than ``max_skew`` beyond the emptiest
   domain of the kind, for every domain d that a member came to;
 * together: all other members are in the domain that a member came to, and nowhere else; or all members came
-  to it by this command, wherever their migrations are (docs/decisions/033). For a host in several domains of
-  the kind, one of them is enough.
+  to it by this command, and their migrations are together, too (docs/decisions/033). For a host in several
+  domains of the kind, one of them is enough.
 
 A host that is in no domain of the kind can be judged by neither, and is refused.
 """
@@ -391,7 +391,7 @@ class _Judgement:
                         return self._refusal(move, host, domain, reason, after)
                 if not new or is_apart or self._is_shared(who, domains, after):
                     continue
-                if not self._all_come(domains, moves, before, after):
+                if not self._all_come(domains, moves, before, standing):
                     return self._refusal(move, host, new[0], "other members stand elsewhere", after)
         return None
 
@@ -428,9 +428,9 @@ class _Judgement:
         return any(self._together.has_all_but(who, domain) for domain in domains)
 
     def _all_come(
-        self, domains: tuple[Domain, ...], moves: list[_Move], before: Hosts, after: Callable[[], Hosts]
+        self, domains: tuple[Domain, ...], moves: list[_Move], before: Hosts, standing: Domains
     ) -> bool:
-        """Whether all members come to one of these domains together."""
+        """Whether all members come to one of these domains together, and where one is, all are."""
         groups, kind = self._view.groups, self._group.domain
         if self._arrivals is None:
             self._arrivals = {}
@@ -439,7 +439,9 @@ class _Judgement:
                 for host in (host for host in move.after if who not in before.get(host, ())):
                     for domain in groups.domains_of(host, kind):
                         self._arrivals.setdefault(domain, set()).add(who)
-        everybody = {who for whose in after().values() for who in whose}
+        everybody = {who for whose in standing.values() for who in whose}
+        if any(whose and len(whose) < len(everybody) for whose in standing.values()):
+            return False
         return any(self._arrivals.get(domain, set()) >= everybody for domain in domains)
 
     def _refusal(

@@ -406,8 +406,9 @@ class CellStatus(Record, frozen=True, kw_only=True, tag="cell_status"):
     sign_s: int = 0
 
     def is_silent(self, now_s: int) -> bool:
-        """Whether its conductor has not been heard of for too long."""
-        return now_s - self.heard_at_s > SILENT_AFTER_S
+        """Whether its conductor has not been heard of for too long. A cell that has just come within reach
+        may not have been looked at since its conductor's first sign."""
+        return now_s - max(self.heard_at_s, self.since_s) > SILENT_AFTER_S
 
 
 class Aggregate(Record, frozen=True, kw_only=True, tag="aggregate"):

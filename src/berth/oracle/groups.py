@@ -83,8 +83,12 @@ def breaks(facts: Facts, group: Group, before: Standing, after: Standing) -> boo
 
 
 def _all_come(facts: Facts, group: Group, domains: set[str], before: Standing, after: Standing) -> bool:
-    """Whether everybody comes to one of the domains at once."""
+    """Whether everybody comes to one of the domains at once, and everybody is wherever one is."""
     everybody = {who for who, _ in after}
+    everywhere = {domain for _, host in after for domain in domains_of(facts, host, group.domain)}
+    for domain in everywhere:
+        if {who for who, host in after if domain in domains_of(facts, host, group.domain)} != everybody:
+            return False
     return any(
         {who for who, host in after - before if domain in domains_of(facts, host, group.domain)} == everybody
         for domain in domains

@@ -59,7 +59,7 @@ async def test_a_member_learns_what_to_change_and_not_what_there_is(region: Regi
         "No valid host was found. Nothing free fits the request. Change the flavor huge, or retry later."
     )
     assert "Of 3 hosts 1 is removed by enabled" in fault["details"]
-    assert tells_of_hosts(fault["details"]) == []
+    assert "host-" not in fault["details"]
     path = f"/servers/{id}/os-instance-actions"
     [action] = (await region.compute("GET", path, who=ANN)).json["instanceActions"]
     assert action["message"] == fault["message"]
