@@ -13,6 +13,7 @@ nothing of this one. The status is 0 when it was stopped, and 1 when a process c
 
 import argparse
 import asyncio
+import shlex
 import shutil
 import signal
 import sys
@@ -48,14 +49,16 @@ from berth.serving import CannotListen, free_address
 _TRY: Final = """
 Berth is at {url}: {hosts} simulated hosts in {cells} cells. In a browser:
 
-  {url}/console/    user admin, project admin, with the password in {data}/secrets.json
+  {url}/console/    user admin, project admin; the password is "admin" in {data}/secrets.json
 
-From another terminal:
+From another terminal: how everything is, what changed last, who holds a host, and why something does not fit:
 
+  cd {folder}
   {bin}/berth status --data {data}
   {bin}/berth hosts --data {data}
-  {bin}/berth why --flavor {flavor} --count 3 --data {data}
+  {bin}/berth log --data {data}
   {bin}/berth who {host} --data {data}
+  {bin}/berth why --flavor {large} --count 1000 --data {data}
   {bin}/berth doctor --data {data}
 {openstack}
 Break a host, and see what happens:
@@ -244,13 +247,14 @@ def write_help(plan: UpPlan) -> str:
     program = str(_shorten(openstack)) if openstack.exists() else shutil.which("openstack")
     return _TRY.format(
         url=plan.running.url,
+        folder=shlex.quote(str(Path.cwd())),
         hosts=len(plan.running.hosts),
         cells=len(plan.running.cells),
         data=_shorten(plan.folder.path),
         log=_shorten(plan.folder.path / "log"),
         bin=_shorten(Path(sys.executable).parent),
         host=plan.running.hosts[0],
-        flavor=FLAVORS[1].name,
+        large=FLAVORS[-1].name,
         openstack=""
         if program is None
         else _TRY_OPENSTACK.format(clouds=clouds, program=program, flavor=FLAVORS[1].name, image=IMAGE),

@@ -24,7 +24,7 @@ def test_a_command_that_is_not_there_is_not_named(tmp_path: Path, monkeypatch: p
     text = print_help(tmp_path, monkeypatch, tmp_path)
     assert "openstack" not in text.lower()
     named = re.findall(r"^  \S+/berth ([a-z]+) ", text, re.MULTILINE)
-    assert set(named) == {"status", "hosts", "why", "who", "doctor", "sim"}
+    assert set(named) == {"status", "hosts", "log", "why", "who", "doctor", "sim"}
     assert set(named) <= set(make_parser().actions)
 
 
@@ -40,3 +40,14 @@ def test_where_the_openstack_command_is_there_it_is_named(
 def test_the_console_is_named_with_its_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = print_help(tmp_path, monkeypatch, tmp_path)
     assert "http://127.0.0.1:8778/console/    user admin, project admin" in text
+    assert f'the password is "admin" in {tmp_path / "data"}/secrets.json' in text
+
+
+def test_commands_work_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paths are short ones, so the first command goes to where they hold."""
+    (tmp_path / "a folder").mkdir()
+    monkeypatch.chdir(tmp_path / "a folder")
+    text = print_help(tmp_path / "a folder", monkeypatch, tmp_path / "a folder")
+    commands = [line.strip() for line in text.splitlines() if line.startswith("  ")]
+    assert commands[1] == f"cd '{tmp_path / 'a folder'}'"
+    assert commands[2] == "./berth status --data data"
