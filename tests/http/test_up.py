@@ -93,7 +93,7 @@ def test_a_cell_knows_its_database_and_placement_and_nothing_else(cloud: Cloud) 
     flags = set(re.findall(r" (--[a-z-]+)", words))
     assert flags == {
         *("--name", "--database", "--placement", "--listen", "--heartbeat-timeout", "--worker-hung-seconds"),
-        *("--log-level", "--log-format"),
+        *("--build-seconds", "--log-level", "--log-format"),
     }
     assert "region.db" not in words
     variables = Path(f"/proc/{number}/environ").read_text().split("\0")
