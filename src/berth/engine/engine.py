@@ -223,6 +223,10 @@ class _Pending:
         self.outcome: Any = None
 
 
+_Look = asyncio.Future[Exception | bool]
+"""A look at the journal's end: whether it was made, or how it failed."""
+
+
 class Engine:
     """Owns the view and the only path that changes it.
 
@@ -314,8 +318,8 @@ class Engine:
         # The append in flight: resolves to whether the batch stayed.
         self._in_flight: asyncio.Future[bool] | None = None
         # The look that waits for its turn, and the one that has it.
-        self._next_look: asyncio.Task[None] | None = None
-        self._this_look: asyncio.Task[None] | None = None
+        self._next_look: _Look | None = None
+        self._this_look: _Look | None = None
         # Until when those who follow the journal do without a look of their own, by the event loop's clock:
         # it is that which wakes them.
         self._look_due_s = 0.0
@@ -979,11 +983,10 @@ class Engine:
     async def _look(self) -> None:
         """Learn what others have written. Joins a look only if that has not begun yet: one that has may
         have missed a write that was acknowledged before this read arrived."""
-        if self._next_look is None:
-            self._next_look = asyncio.create_task(self._look_in_turn())
-            # All who wait for it may be gone when it fails.
-            self._next_look.add_done_callback(lambda look: look.cancelled() or look.exception())
-        await asyncio.shield(self._next_look)
+        while self._next_look is not None:
+            if await _join(self._next_look):
+                return
+        await self._lead_look()
 
     async def _follow(self) -> None:
         """Learn what others had written some time ago. Joins whatever look there is."""
@@ -992,15 +995,30 @@ class Engine:
         if self._doubt is None and asyncio.get_running_loop().time() < self._look_due_s:
             return
         look = self._this_look or self._next_look
-        await (self._look() if look is None else asyncio.shield(look))
+        if look is None or not await _join(look):
+            await self._look()
 
-    async def _look_in_turn(self) -> None:
-        async with self._turn:
-            self._this_look, self._next_look = self._next_look, None
-            try:
+    async def _lead_look(self) -> None:
+        """Look on behalf of all who join. It is no task of its own: to make one and to shield it takes longer
+        than all the rest. A caller that is cancelled gives it up, and another of them leads the next."""
+        look = self._next_look = asyncio.get_running_loop().create_future()
+        outcome: Exception | bool = False
+        try:
+            # Others who arrive now can join.
+            await asyncio.sleep(0)
+            async with self._turn:
+                self._this_look, self._next_look = look, None
                 await self._retry(lambda: self._catch_up({}))
-            finally:
+            outcome = True
+        except Exception as error:
+            outcome = error
+            raise
+        finally:
+            if self._this_look is look:
                 self._this_look = None
+            if self._next_look is look:
+                self._next_look = None
+            look.set_result(outcome)
 
     async def _catch_up(self, tried: dict[str, list[Any]]) -> list[Any] | None:
         """Apply what the journal has beyond the view. If one of the tried batches is in it: its outcomes."""
@@ -1074,6 +1092,14 @@ class Engine:
     def _wake_waiting(self) -> None:
         for waiting in self._waiting.values():
             _wake(waiting)
+
+
+async def _join(look: _Look) -> bool:
+    """Wait for a look that another leads. Whether it was made."""
+    outcome = await asyncio.shield(look)
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
 
 
 def _wake(waiting: asyncio.Future[None]) -> None:

@@ -26,7 +26,7 @@ import contextlib
 import functools
 import itertools
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import sqlalchemy as sa
@@ -36,6 +36,7 @@ from berth.journal import Journal, JournalFailure, JournalRow, NotWritten, RowRe
 from berth.journal.database import Dialect
 from berth.journal.sqlite import meaning_of
 from berth.model.events import Batch
+from berth.model.ids import Index
 from berth.sim.world import Process, World
 
 T = TypeVar("T")
@@ -85,6 +86,8 @@ class Database:
         """The one in charge."""
         self.written = 0
         """How many rows have got in."""
+        self.changes = 0
+        """How often anything was changed in it, or another host has taken over."""
         self._is_written = asyncio.Event()
         self._opened: list[SimJournal] = []
         # While a standby that lacks rows has taken over: the primary, and the last row that the standby has.
@@ -95,6 +98,7 @@ class Database:
         """Begin with nothing in it."""
         self.host.kept.close()
         self.host = _Host()
+        self.changes += 1
 
     def connect(self) -> sqlite3.Connection:
         """A connection of its own, which never fails."""
@@ -152,6 +156,7 @@ class Database:
         else:
             self.host.kept.close()
         self.host = standby
+        self.changes += 1
 
     def fail_back(self) -> None:
         """The primary is back, if a standby that lacks rows has taken over."""
@@ -159,6 +164,7 @@ class Database:
             self.world.trace.note(self.name, "the primary is back")
             self.host.kept.close()
             self.host, self._primary = self._primary, None
+            self.changes += 1
 
     def is_fenced(self, seen: int) -> bool:
         """Whether a process that has seen so much is kept away from the host in charge."""
@@ -211,6 +217,17 @@ class SimJournal(Journal):
         self._process = process
         self._way = way
         self.fails_after: int | None = None
+        # Behind which index there was nothing, and how much had changed in the database by then.
+        self._nothing_behind: tuple[int, int] | None = None
+
+    def read(self, after: Index, count_max: int | None = None) -> Iterator[Batch]:
+        """Nothing is asked again of a database in which nothing has changed since there was nothing."""
+        asked = (after, self._database.changes)
+        if self.fails_after is None and self._nothing_behind == asked:
+            return iter(())
+        batches = list(super().read(after, count_max))
+        self._nothing_behind = None if batches else asked
+        return iter(batches)
 
     def _do(self, work: Callable[[sa.Connection], Any], *, writes: bool) -> Any:
         if self._database.is_fenced(self._seen[0] if self._seen is not None else 0):
@@ -219,6 +236,8 @@ class SimJournal(Journal):
             if not self.fails_after:
                 raise JournalFailure("the connection to the database was lost")
             self.fails_after -= 1
+
+        self._database.changes += writes
 
         def on_its_way(connection: sa.Connection) -> Any:
             self._way.check()

@@ -197,3 +197,28 @@ async def test_a_look_that_fails_when_nobody_waits_for_it_any_more_is_no_error()
     gc.collect()
     asyncio.get_running_loop().set_exception_handler(None)
     assert reported == []
+
+
+async def test_reads_that_arrive_together_share_one_look() -> None:
+    database = Database(World(1), "db")
+    engine, other = await open_engine(database, "reader"), await open_engine(database, "other")
+    await write(other, "CUSTOM_A")
+    looks = Looks(database)
+    assert await asyncio.gather(*(engine.read(index) for _ in range(10))) == [1] * 10
+    assert looks.by_process == {"reader": 1}
+
+
+@pytest.mark.parametrize("after_s", [0, 0.0001], ids=["before it begins", "while it is made"])
+async def test_whoever_has_joined_a_look_is_served_though_the_first_reader_is_gone(after_s: float) -> None:
+    database = Database(World(1), "db")
+    engine, other = await open_engine(database, "reader"), await open_engine(database, "other")
+    await write(other, "CUSTOM_A")
+    await asyncio.sleep(FOLLOW_S)
+    first = asyncio.create_task(engine.read(index))
+    await asyncio.sleep(after_s)
+    joined = [asyncio.create_task(engine.read_recent(index)) for _ in range(3)]
+    await asyncio.sleep(0)
+    first.cancel()
+    assert await asyncio.gather(*joined) == [1, 1, 1]
+    assert first.cancelled()
+    assert await engine.read(index) == 1

@@ -15,7 +15,7 @@ from tests.lifecycle.chaos import Chaos, check_at_rest
 from tests.lifecycle.stories import kept_apart
 from tests.servers import ROOT
 
-SEED = 20261116
+SEED = 20261101
 
 
 async def play(seed: int) -> SimCloud:
