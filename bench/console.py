@@ -43,22 +43,21 @@ ROUND_S: Final = 60.0
 TRACED_S: Final = 15.0
 """Of each round. A trace of all of it would be some hundred megabytes."""
 CATEGORIES: Final = ("-*", "toplevel", "devtools.timeline", "disabled-by-default-devtools.timeline", "v8")
-TASKS: Final = ("RunTask", "ThreadControllerImpl::RunTask")
+TASK: Final = "RunTask"
+FRAME: Final = "FireAnimationFrame"
 KINDS: Final = {
     "FunctionCall": "script",
-    "FireAnimationFrame": "script",
-    "RunMicrotasks": "script",
+    "BlinkScheduler_PerformMicrotaskCheckpoint": "script",
     "MinorGC": "garbage",
     "MajorGC": "garbage",
-    "V8.GC_MARK_COMPACTOR": "garbage",
     "Layout": "layout",
-    "UpdateLayoutTree": "style",
+    "UpdateLayoutTree": "layout",
     "PrePaint": "paint",
     "Paint": "paint",
     "Layerize": "paint",
     "Commit": "paint",
 }
-"""What the work of a thread is called in a trace. Where one is in another, both are counted."""
+"""What the work of the thread is called in a trace."""
 
 _WATCH: Final = """() => {
   window.frames_ms = [];
@@ -125,20 +124,26 @@ class ThreadWork(NamedTuple):
 
 def read_trace(trace: bytes, seconds: float) -> ThreadWork:
     events: list[dict[str, Any]] = json.loads(trace)["traceEvents"]
-    tasks = [one for one in events if one.get("name") in TASKS and "tdur" in one]
-    [(place, _)] = Counter((one["pid"], one["tid"]) for one in tasks).most_common(1)
-    tasks = [one for one in tasks if (one["pid"], one["tid"]) == place]
+    # The thread that draws frames is the main thread of the page.
+    drawing = (_place_of(one) for one in events if one.get("name") == FRAME)
+    [(place, _)] = Counter(drawing).most_common(1)
+    work = [one for one in events if "tdur" in one and _place_of(one) == place]
+    tasks = [one for one in work if one["name"] == TASK]
     kinds: Counter[str] = Counter()
-    for one in events:
-        kind = KINDS.get(str(one.get("name")))
-        if kind is not None and (one["pid"], one["tid"]) == place:
-            kinds[kind] += one.get("tdur", 0)
+    for one in work:
+        if one["name"] in KINDS:
+            kinds[KINDS[one["name"]]] += one["tdur"]
     return ThreadWork(
         longest=max(one["tdur"] for one in tasks) / 1000,
         longest_wall=max(one["dur"] for one in tasks) / 1000,
         busy=sum(one["tdur"] for one in tasks) / 1000 / seconds,
         kinds={kind: us / 1000 / seconds for kind, us in kinds.items()},
     )
+
+
+def _place_of(event: dict[str, Any]) -> tuple[int, int]:
+    """The process and the thread."""
+    return event["pid"], event["tid"]
 
 
 def trace(browser: Browser, page: Page, seconds: float) -> ThreadWork:

@@ -11,7 +11,7 @@ from berth.cell.journal import open_cell_engine
 from berth.cell.saga_runs import begin_term
 from berth.engine import Engine, Unavailable
 from berth.model.events import Origin
-from berth.model.servers import CellStatus
+from berth.model.servers import SILENT_AFTER_S, CellStatus
 from berth.region import cell_watch
 from berth.region.cell_watch import CellWatch
 from berth.runtime.clock import SystemClock
@@ -100,3 +100,12 @@ async def test_a_database_that_is_back_is_noticed_though_nothing_is_written_to_i
         away.rename(file)
         await watch.report()
         assert status_of(region) is True
+
+
+def test_a_conductor_is_not_silent_before_it_could_be_heard_of() -> None:
+    new = CellStatus(id="cell1", since_s=1000)
+    assert not new.is_silent(1000 + SILENT_AFTER_S)
+    assert new.is_silent(1001 + SILENT_AFTER_S)
+    # Its database is back after an hour.
+    assert not CellStatus(id="cell1", since_s=5000, heard_at_s=1400).is_silent(5030)
+    assert CellStatus(id="cell1", since_s=1000, heard_at_s=1400).is_silent(1401 + SILENT_AFTER_S)

@@ -29,11 +29,12 @@ export function subjectOf(change) {
 }
 
 /**
- * Whether a change is the one record of something: its version, or what only programs read.
+ * Whether a change says nothing to people: it is of a version, of what only programs read, or of how far an action is
+ * without a step that has ended.
  * @param {AnyChange} change
  */
 export function isNoise(change) {
-  return change.kind === "provider_version" || change.kind === "internal";
+  return change.kind === "provider_version" || change.kind === "internal" || (change.kind === "action" && !isDifferent(change));
 }
 
 /**
@@ -60,12 +61,29 @@ function drawChange(change, names) {
     ${drawDifference(change)}</div>`;
 }
 
+/**
+ * @param {AnyChange} change
+ * @returns {{ before: any, after: any } | null} null: it is told by its name alone
+ */
+function sidesOf(change) {
+  if (!("before" in change)) return null;
+  const { before, after } = /** @type {{ before: any, after: any }} */ (change);
+  return change.kind === "host" ? { before: before ?? HEALTHY, after: after ?? HEALTHY } : { before, after };
+}
+
+/** Whether a change has anything to show. @param {AnyChange} change */
+function isDifferent(change) {
+  const sides = sidesOf(change);
+  if (sides === null || sides.before === null || sides.after === null) return true;
+  return isPlain(sides.after) || changedFields(sides.before, sides.after).length > 0;
+}
+
 /** @param {AnyChange} change */
 function drawDifference(change) {
-  if (!("before" in change)) return nothing;
-  let { before, after } = /** @type {{ before: any, after: any }} */ (change);
-  if (change.kind === "host") [before, after] = [before ?? HEALTHY, after ?? HEALTHY];
-  if (before === null) return html`<span class="chip good">new</span> ${drawFields({}, after)}`;
+  const sides = sidesOf(change);
+  if (sides === null) return nothing;
+  const { before, after } = sides;
+  if (before === null) return html`<span class="chip good">new</span> ${drawFields({ name: after.name }, after)}`;
   if (after === null) return html`<span class="chip quiet">gone</span>`;
   return drawFields(before, after);
 }
@@ -75,10 +93,23 @@ function drawDifference(change) {
  * @param {any} after
  */
 function drawFields(before, after) {
-  if (typeof after !== "object" || Array.isArray(after)) return html`<span>${tell(before)} → ${tell(after)}</span>`;
-  const names = Object.keys({ ...before, ...after }).filter((name) => !NOISE.has(name) && name !== "name" && tell(before[name]) !== tell(after[name]));
+  if (isPlain(after)) return html`<span>${tell(before)} → ${tell(after)}</span>`;
+  const names = changedFields(before, after);
   const rest = names.length - FIELDS_SHOWN;
   return html`${names.slice(0, FIELDS_SHOWN).map((name) => html`<span class="field">${name} ${before[name] === undefined ? nothing : html`${tell(before[name])} → `}<b>${tell(after[name])}</b></span> `)}${rest > 0 ? html`<span class="quiet">and ${rest} more</span>` : nothing}`;
+}
+
+/** @param {unknown} value */
+function isPlain(value) {
+  return typeof value !== "object" || Array.isArray(value);
+}
+
+/**
+ * @param {any} before
+ * @param {any} after
+ */
+function changedFields(before, after) {
+  return Object.keys({ ...before, ...after }).filter((name) => !NOISE.has(name) && tell(before[name]) !== tell(after[name]));
 }
 
 /** @param {unknown} value */

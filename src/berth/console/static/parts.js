@@ -10,7 +10,7 @@ import { formatAmount, formatDuration, formatNumber, formatShare, formatTime, se
 /** @typedef {import("./vendor/lit-html/lit-html.js").TemplateResult} Template */
 /** @typedef {Template | string | number | typeof nothing} Shown */
 
-const ROWS_MAX = 300;
+const ROWS_MAX = 100;
 
 /**
  * What a source has: what `draw` makes of it, why it cannot be read, or that it is being read.

@@ -19,8 +19,8 @@ import "../squares.js";
 const HOLDERS_SHOWN = 6;
 const HOSTS_ASKED_FOR_CLASSES = 200;
 const REST_MS = 250;
-const SORTED_FOR_MS = 1000;
-const ROWS_SORTED_LIVE = 1000;
+const TABLE_FOR_MS = 1000;
+const HOSTS_DRAWN_LIVE = 1000;
 
 /** @type {{ uuid: string | null, isResting: boolean }} */
 let pointed = { uuid: null, isResting: false };
@@ -212,20 +212,39 @@ async function readHolders(uuid) {
 
 // -- the table ------------------------------------------------------------------------------------
 
-/** @type {{ key: string, at: number, rows: Host[] }} */
-let kept = { key: "", at: 0, rows: [] };
+/** @type {{ key: string, at: number, content: import("../parts.js").Shown }} */
+let drawn = { key: "", at: -Infinity, content: nothing };
+/** @type {ReturnType<typeof setTimeout> | undefined} */
+let redrawing;
+
+/**
+ * The table; of a large fleet the same for a second. To lay it out and paint it takes longer than a frame has.
+ * @param {Block[]} blocks
+ * @param {string[]} classes
+ */
+function drawTable(blocks, classes) {
+  const key = `${made.key}\n${location.hash}`;
+  const left = drawn.at + TABLE_FOR_MS - performance.now();
+  if (fleet.hosts.size > HOSTS_DRAWN_LIVE && drawn.key === key && left > 0) {
+    redrawing ??= setTimeout(() => {
+      redrawing = undefined;
+      redraw();
+    }, left);
+  } else drawn = { key, at: performance.now(), content: drawRows(blocks, classes) };
+  return drawn.content;
+}
 
 /**
  * @param {Block[]} blocks
  * @param {string[]} classes
  */
-function drawTable(blocks, classes) {
+function drawRows(blocks, classes) {
   /** @type {import("../parts.js").Column<Host>[]} */
   const columns = [
     { name: "host", label: "Name", by: (one) => one.name, cell: (one) => link("host", one.uuid, one.name) },
     { name: "state", label: "State", by: (one) => one.state, cell: stateChip },
     { name: "cell", label: "Cell", by: (one) => one.cell ?? "", isWide: true },
-    { name: "servers", label: "Servers", by: (one) => one.servers, isNumber: true },
+    { name: "servers", label: "Servers", by: (one) => one.servers, isNumber: true, isWide: true },
     ...classes.slice(0, 4).map((name) => ({
       name,
       label: name,
@@ -235,7 +254,7 @@ function drawTable(blocks, classes) {
     })),
     { name: "reason", label: "Reason", by: (one) => one.reason ?? one.complaints[0] ?? "", isWide: true },
   ];
-  return html`<section class="panel" aria-label="Hosts">${table("Hosts", columns, rowsOf(blocks), (one) => one.uuid, { empty: "No host is as asked for.", sort: "host" })}</section>`;
+  return html`<section class="panel" aria-label="Hosts">${table("Hosts", columns, blocks.flatMap((block) => block.hosts), (one) => one.uuid, { empty: "No host is as asked for.", sort: "host" })}</section>`;
 }
 
 /**
@@ -246,17 +265,4 @@ function drawTable(blocks, classes) {
 function usedShareOf(host, name) {
   const use = host.usage[name];
   return use === undefined || use.capacity === 0 ? -1 : use.used / use.capacity;
-}
-
-/**
- * The rows; of a large fleet the same array for a second, which the table need not sort again.
- * @param {Block[]} blocks
- */
-function rowsOf(blocks) {
-  const key = made.key;
-  const now = performance.now();
-  if (kept.key !== key || kept.rows.length <= ROWS_SORTED_LIVE || now - kept.at > SORTED_FOR_MS) {
-    kept = { key, at: now, rows: blocks.flatMap((block) => block.hosts) };
-  }
-  return kept.rows;
 }

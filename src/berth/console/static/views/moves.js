@@ -77,8 +77,8 @@ function drawSteps(one) {
 function drawHoldings(one) {
   if (!may("berth:servers:show")) return nothing;
   const source = use(`holdings ${one.server}`, () => readHoldings(one.server), concernsOf(one.server));
-  return show(source, ({ server, migration }) => html`<div class="two"><div><h4>The server holds</h4>${allocationsTable(server.allocations, server.added_by_others)}</div>
-    ${migration === null ? nothing : html`<div><h4>Its migration holds</h4>${allocationsTable(migration, {})}</div>`}</div>`);
+  return show(source, ({ server, migration, names }) => html`<div class="two"><div><h4>The server holds</h4>${allocationsTable(server.allocations, server.added_by_others, names)}</div>
+    ${migration === null ? nothing : html`<div><h4>Its migration holds</h4>${allocationsTable(migration, {}, names)}</div>`}</div>`);
 }
 
 /** @param {Operation} one */

@@ -3,7 +3,7 @@
 
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
 import { linkTo } from "../address.js";
-import { get, send } from "../api.js";
+import { Refused, get, send } from "../api.js";
 import { COMPUTE, statusChip } from "../compute.js";
 import { formatAmount, formatDuration, timeOf } from "../format.js";
 import { ago, chip, facts, link, panel, shortId, show, time } from "../parts.js";
@@ -14,6 +14,7 @@ import { use } from "../sources.js";
 /** @typedef {import("../compute.js").InstanceAction} InstanceAction */
 
 const ACTIONS_MAX = 12;
+const PROVIDERS_NAMED = 20;
 
 /** @type {Map<string, string>} */
 const names = new Map();
@@ -108,12 +109,12 @@ function factsOf(server) {
  */
 function drawHoldings(id, concerns) {
   const source = use(`holdings ${id}`, () => readHoldings(id), concerns);
-  return show(source, ({ server, migration, devices, needs }) => html`<div class="two">
+  return show(source, ({ server, migration, devices, needs, names: called }) => html`<div class="two">
     ${panel("What it holds", html`
-      ${allocationsTable(server.allocations, server.added_by_others)}
+      ${allocationsTable(server.allocations, server.added_by_others, called)}
       ${migration === null
         ? nothing
-        : html`<h3>What its migration holds</h3>${allocationsTable(migration, {})}`}
+        : html`<h3>What its migration holds</h3>${allocationsTable(migration, {}, called)}`}
       ${server.conflict === null
         ? nothing
         : html`<div class="refusal"><p>Another client changed what this server holds, ${time(server.conflict.at)}, while “${server.conflict.asked}” was asked for. Ask again to go on.</p></div>`}`)}
@@ -133,7 +134,25 @@ export async function readHoldings(id) {
     get(`berth/v1/servers/${id}/needs`),
   ]);
   const migration = server.migration === null ? null : await readMigration(server.migration);
-  return { server, migration, devices, needs };
+  const providers = may("placement:resource_providers:show") ? Object.keys({ ...server.allocations, ...migration }) : [];
+  const names = new Map(await Promise.all(providers.slice(0, PROVIDERS_NAMED).map(readProviderName)));
+  return { server, migration, devices, needs, names };
+}
+
+/**
+ * @param {string} provider
+ * @returns {Promise<[string, string]>} its uuid, and what it is called
+ */
+async function readProviderName(provider) {
+  try {
+    /** @type {{ name: string }} */
+    const { name } = await get(`resource_providers/${provider}`);
+    return [provider, name];
+  } catch (error) {
+    // It is gone: its uuid has to do.
+    if (error instanceof Refused && error.status === 404) return [provider, provider];
+    throw error;
+  }
 }
 
 /** @param {string} consumer */
@@ -148,13 +167,14 @@ async function readMigration(consumer) {
 /**
  * @param {Record<string, Record<string, number>>} held
  * @param {Record<string, Record<string, number>>} added
+ * @param {Map<string, string>} names of providers, as far as they are known
  */
-export function allocationsTable(held, added) {
+export function allocationsTable(held, added, names) {
   const rows = Object.entries(held);
   if (rows.length === 0) return html`<p class="quiet">Nothing.</p>`;
   return html`<table><caption class="hidden">Allocations</caption>
     <thead><tr><th scope="col">Provider</th><th scope="col">Amounts</th></tr></thead>
-    <tbody>${rows.map(([provider, resources]) => html`<tr><td>${shortId(provider)}</td><td>${amounts(resources)}${added[provider] ? html`<div class="quiet">of it added by others: ${amounts(added[provider])}</div>` : nothing}</td></tr>`)}</tbody></table>`;
+    <tbody>${rows.map(([provider, resources]) => html`<tr><td title=${provider}>${names.get(provider) ?? shortId(provider)}</td><td>${amounts(resources)}${added[provider] ? html`<div class="quiet">of it added by others: ${amounts(added[provider])}</div>` : nothing}</td></tr>`)}</tbody></table>`;
 }
 
 /** @param {Record<string, number>} resources */

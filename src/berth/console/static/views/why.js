@@ -25,7 +25,7 @@ export function drawWhy({ query }) {
       const asked = askedOf(query, found);
       const server = query.get("server");
       if (server) {
-        return html`${panel("The question", html`<p class="change">Would the server ${link("server", server, nameOf(server))} fit now, with all that it needs?
+        return html`${panel("The question", html`<p class="change"><span>Would the server ${link("server", server, nameOf(server))} fit now, with all that it needs?</span>
             <button class="main" @click=${() => changeQuery({ asked: Date.now() })}>Ask again</button> <a href=${linkTo("why")}>Ask something else</a></p>`)}
           ${drawAnswer({ server }, query)}`;
       }
@@ -137,7 +137,7 @@ function drawAnswer(asked, query) {
         <header><h2>${fits ? chip("good", "It fits") : chip("bad", "It does not fit")}</h2><span class="quiet">at index ${formatNumber(explanation.index)}</span></header>
         <p>${explanation.text}</p>
         ${more === null ? nothing : html`<p><b>${more.exact ? "" : "at least "}${count(more.count, "of them fits", "of them fit")}</b> in all, on ${count(more.hosts, "host")}.</p>`}
-        ${drawChange(explanation.change)}
+        ${drawChange(explanation.change, asked.server != null)}
       </section>
       ${places.length === 0 ? nothing : panel("Where it would go", html`<ol>${places.map((place) => html`<li>${link("host", place.host_uuid, place.host_name)}</li>`)}</ol>`)}
       ${panel("Constraint by constraint", drawFunnel(explanation))}
@@ -172,10 +172,13 @@ async function readCapacity(body) {
   return capacity;
 }
 
-/** @param {Api.SmallestChange | null} change */
-function drawChange(change) {
+/**
+ * @param {Api.SmallestChange | null} change
+ * @param {boolean} isFixed what is asked for cannot be changed: it is what a server needs
+ */
+function drawChange(change, isFixed) {
   if (change === null) return nothing;
-  const applied = change.best ? applyTo(change.best) : null;
+  const applied = change.best && !isFixed ? applyTo(change.best) : null;
   return html`<p class="change"><b>${change.text}</b>
     ${applied === null ? nothing : html`<button @click=${() => changeQuery(applied)}>Change the question so</button>`}</p>`;
 }
