@@ -143,7 +143,7 @@ function nameOf(consumer) {
 function drawInventories(part) {
   const names = classesOf([part.inventories]);
   if (names.length === 0) return html`<p class="quiet">No inventory of its own.</p>`;
-  return html`<div class="scroll"><table class="inventories"><caption class="hidden">Inventories of ${part.name}</caption>
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="Inventories of ${part.name}"><table class="inventories"><caption class="hidden">Inventories of ${part.name}</caption>
     <thead><tr><th scope="col">Class</th><th scope="col">Used</th><th scope="col" class="number">Total</th><th scope="col" class="number">Reserved</th><th scope="col" class="number">Ratio</th></tr></thead>
     <tbody>${names.map((name) => {
       const one = /** @type {Api.InventoryUse} */ (part.inventories[name]);

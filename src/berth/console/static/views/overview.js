@@ -95,16 +95,16 @@ function drawCapacity({ capacity }) {
  */
 function drawBy(what, uses, names) {
   const shown = names.slice(0, 3);
-  return html`<div class="scroll"><table><caption class="hidden">Capacity by ${what}</caption><thead><tr><th scope="col">${what}</th>${shown.map((name) => html`<th scope="col">${name}</th>`)}</tr></thead>
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="Used by ${what.toLowerCase()}"><table><caption class="hidden">Capacity by ${what}</caption><thead><tr><th scope="col">${what}</th>${shown.map((name) => html`<th scope="col">${name}</th>`)}</tr></thead>
     <tbody>${Object.entries(uses).map(([place, use]) => html`<tr><th scope="row">${place}</th>${shown.map((name) => html`<td>${shareBar(name, use[name]?.used ?? 0, use[name]?.capacity ?? 0)}</td>`)}</tr>`)}</tbody></table></div>`;
 }
 
 /** @param {Overview} overview */
 function drawFlavors({ flavors, flavors_total }) {
   if (flavors.length === 0) return html`<p class="quiet">There are no flavors.</p>`;
-  return html`<table><caption class="hidden">How many more of each flavor fit</caption><thead><tr><th scope="col">Flavor</th><th scope="col" class="number">More that fit</th><th scope="col"></th></tr></thead>
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="How many more of each flavor fit"><table><caption class="hidden">How many more of each flavor fit</caption><thead><tr><th scope="col">Flavor</th><th scope="col" class="number">More that fit</th><th scope="col"></th></tr></thead>
     <tbody>${flavors.map((one) => html`<tr><td>${one.name}</td><td class="number">${one.fits === null ? html`<span class="quiet" title=${one.text ?? ""}>not counted</span>` : `${one.exact ? "" : "≥ "}${formatNumber(one.fits)}`}</td>
-      <td>${one.fits === 0 && may("berth:explain") ? html`<a href=${linkTo("why", "", { flavor: one.name })}>why?</a>` : nothing}</td></tr>`)}</tbody></table>
+      <td>${one.fits === 0 && may("berth:explain") ? html`<a href=${linkTo("why", "", { flavor: one.name })}>why?</a>` : nothing}</td></tr>`)}</tbody></table></div>
     ${flavors_total > flavors.length ? html`<p class="quiet">${formatNumber(flavors_total - flavors.length)} more flavors.</p>` : nothing}`;
 }
 
@@ -131,7 +131,7 @@ function drawNumber(label, number, link) {
 
 function drawCells() {
   const source = use("cells", () => /** @type {Promise<Api.Cells>} */ (get("berth/v1/cells")), (change) => change.kind === "host" || change.kind === "compute_host", HOW);
-  return panel("Cells", show(source, ({ cells }) => cells.length === 0 ? html`<p class="quiet">There are no cells.</p>` : html`<div class="scroll"><table><caption class="hidden">Cells</caption>
+  return panel("Cells", show(source, ({ cells }) => cells.length === 0 ? html`<p class="quiet">There are no cells.</p>` : html`<div class="scroll" tabindex="0" role="region" aria-label="Their states"><table><caption class="hidden">Cells</caption>
     <thead><tr><th scope="col">Cell</th><th scope="col">State</th><th scope="col" class="number">Hosts up</th><th scope="col" class="number">down</th><th scope="col" class="number">Orders waiting</th></tr></thead>
     <tbody>${cells.map((cell) => html`<tr><th scope="row">${cell.name}</th><td>${chip(cell.state === "well" ? "good" : cell.state === "unknown" ? "quiet" : "bad", cell.state)}${cell.text === null ? nothing : html`<div class="quiet">${cell.text}${cell.database_text === null ? "" : ` ${cell.database_text}`}</div>`}</td>
       <td class="number">${formatNumber(cell.hosts.up)}</td><td class="number">${formatNumber(cell.hosts.down)}</td><td class="number">${formatNumber(cell.waiting)}</td></tr>`)}</tbody></table></div>`));

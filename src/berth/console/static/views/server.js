@@ -172,9 +172,9 @@ async function readMigration(consumer) {
 export function allocationsTable(held, added, names) {
   const rows = Object.entries(held);
   if (rows.length === 0) return html`<p class="quiet">Nothing.</p>`;
-  return html`<table><caption class="hidden">Allocations</caption>
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="Allocations"><table><caption class="hidden">Allocations</caption>
     <thead><tr><th scope="col">Provider</th><th scope="col">Amounts</th></tr></thead>
-    <tbody>${rows.map(([provider, resources]) => html`<tr><td title=${provider}>${names.get(provider) ?? shortId(provider)}</td><td>${amounts(resources)}${added[provider] ? html`<div class="quiet">of it added by others: ${amounts(added[provider])}</div>` : nothing}</td></tr>`)}</tbody></table>`;
+    <tbody>${rows.map(([provider, resources]) => html`<tr><td title=${provider}>${names.get(provider) ?? shortId(provider)}</td><td>${amounts(resources)}${added[provider] ? html`<div class="quiet">of it added by others: ${amounts(added[provider])}</div>` : nothing}</td></tr>`)}</tbody></table></div>`;
 }
 
 /** @param {Record<string, number>} resources */
@@ -232,9 +232,9 @@ function drawAction(action, running) {
     <div class="head"><h3>${action.action}</h3>${time(action.start_time)}<span class="quiet">by ${action.user_id}</span>
       ${may("berth:events:list") ? html`<a href=${linkTo("journal", "", { request_id: action.request_id })}><code>${action.request_id}</code></a>` : html`<code>${action.request_id}</code>`}</div>
     ${action.message ? html`<p class="bad">${action.message}</p>` : nothing}
-    ${ended.length === 0 && !running?.step ? nothing : html`<table><caption class="hidden">Steps of ${action.action}</caption>
+    ${ended.length === 0 && !running?.step ? nothing : html`<div class="scroll" tabindex="0" role="region" aria-label="Steps of ${action.action}"><table><caption class="hidden">Steps of ${action.action}</caption>
       <thead><tr><th scope="col">Step</th><th scope="col">Result</th><th scope="col">Host</th><th scope="col" class="number">Took</th><th scope="col" class="wide">Began</th></tr></thead>
-      <tbody>${ended.map(drawStep)}${running?.step ? drawRunning(running) : nothing}</tbody></table>`}
+      <tbody>${ended.map(drawStep)}${running?.step ? drawRunning(running) : nothing}</tbody></table></div>`}
   </li>`;
 }
 
