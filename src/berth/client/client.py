@@ -11,7 +11,9 @@ Placement is in its configuration alone.
 
 import asyncio
 import contextlib
+import errno
 import functools
+import os
 import re
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -41,6 +43,8 @@ _TOKEN_HEADER: Final = "x-auth-token"
 _WITH_LENGTH: Final = ("POST", "PUT", "PATCH")
 """Methods whose requests tell their length, also if they have no body."""
 
+_NO_TLS: Final = "it does not speak TLS; is its address http://...?"
+_PLAIN: Final = (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH)
 _PATH: Final = re.compile(r"/[!-~]*")
 _HEADER: Final = re.compile(r"[ -~]*")
 
@@ -336,7 +340,14 @@ async def _read_events(pieces: AsyncIterator[bytes]) -> AsyncIterator[StreamedEv
 
 
 def _reason(error: Exception) -> str:
-    """The error in words; some of httpx's have none of their own."""
+    """The error in words; some of httpx's have none of their own, and others hide what the system said."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLError):
+            return _NO_TLS if cause.reason == "WRONG_VERSION_NUMBER" else str(error)
+        if isinstance(cause, OSError) and cause.errno in _PLAIN:
+            return os.strerror(cause.errno)
+        cause = cause.__cause__ or cause.__context__
     return str(error) or type(error).__name__
 
 

@@ -238,3 +238,18 @@ def test_a_ca_file_must_have_certificates(tmp_path: Path, capsys: pytest.Capture
             main(["doctor", "--url", "https://127.0.0.1:1", "--ca-file", str(file)])
         assert exit.value.code == 2
         assert reason in capsys.readouterr().err
+
+
+async def test_what_keeps_it_from_a_server_is_said_as_the_system_says_it() -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    async with serving(refuse) as url:
+        client = Client(url.replace("http:", "https:"))
+        with pytest.raises(Unreachable, match="it does not speak TLS"):
+            await client.ask("GET", "/")
+        await client.close()
+    client = Client(url)
+    with pytest.raises(Unreachable, match="Connection refused"):
+        await client.ask("GET", "/")
+    await client.close()
