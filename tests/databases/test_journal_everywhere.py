@@ -12,10 +12,12 @@ from berth.engine import replay, start_view
 from berth.engine.snapshots import problems
 from berth.journal import (
     Address,
+    AttachedProgram,
     Conflict,
     Journal,
     JournalError,
     JournalFailure,
+    Programs,
     Pruned,
     RowRefused,
     Snapshots,
@@ -25,6 +27,7 @@ from berth.journal import (
 )
 from berth.journal.schema import JOURNAL, VERSION
 from berth.model.events import Batch, Entry, Origin, Placed, ProviderChanged, ProviderStamped, Stamp
+from berth.model.formats import FORMAT, THIS_PROGRAM, Program
 from berth.model.ids import Index, ProviderId, Row
 from berth.view import View
 from berth.view.snapshot import dump
@@ -73,6 +76,33 @@ def test_what_is_appended_is_read_in_order(journal: Journal) -> None:
     assert list(journal.read(Index(3))) == batches[3:]
     assert list(journal.read(START, 2)) == batches[:2]
     assert journal.tail() == 5
+
+
+def test_a_format_is_raised_while_another_writes(journal: Journal, address: Address) -> None:
+    journal.append(batch(1))
+    other = open_journal(address, shared=True)
+    assert (journal.format(), other.raise_format(ORIGIN, "raise", 2).format) == (1, 1)
+    with pytest.raises(Conflict):
+        journal.append(batch(2, "late"))
+    assert journal.signature() == (FORMAT, THIS_PROGRAM.version)
+    assert [one.format for one in journal.read(START)] == [1, FORMAT]
+    other.close()
+
+
+def test_programs_are_listed_while_they_say_so(journal: Journal) -> None:
+    programs, later_ns = Programs(journal), 10**18
+    for seen_at_ns in (later_ns, later_ns + 1):
+        programs.announce(AttachedProgram("1", THIS_PROGRAM, "worker 1", "machine-é pid 7", seen_at_ns))
+    old = AttachedProgram("2", Program("0.1.9", 1), "conductor of cell1", "machine-b pid 8", later_ns)
+    programs.announce(old)
+    assert [(one.id, one.seen_at_ns) for one in programs.attached(later_ns)] == [
+        ("2", later_ns),
+        ("1", later_ns + 1),
+    ]
+    assert programs.attached(later_ns)[0] == old
+    programs.withdraw("2")
+    assert [one.id for one in programs.attached(later_ns)] == ["1"]
+    assert programs.attached(later_ns + 121 * 10**9) == []
 
 
 def test_an_index_is_given_once(journal: Journal, address: Address) -> None:

@@ -162,7 +162,9 @@ def _look(journal: Journal) -> _Standing:
     lines = [f"format {signature.format}; this is {THIS_PROGRAM}"]
     lines += [f"in use by {words}" for words in described]
     if older:
-        lines.append(f"next: replace the {len(older)} programs that read only older formats")
+        lines.append(
+            f"next: replace what reads only formats before {FORMAT} ({len(older)} of {len(described)})"
+        )
     elif signature.format < FORMAT:
         lines.append(
             "next: when every server, cell and region that uses this database is of this release, run "

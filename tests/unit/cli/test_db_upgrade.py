@@ -92,7 +92,7 @@ def test_it_is_not_finished_while_an_older_program_uses_the_database(
     assert upgrade(path) == 0
     shown = capsys.readouterr().out
     assert "in use by Berth 0.1.9, worker 1, machine-a pid 7" in shown
-    assert "next: replace the 1 programs" in shown
+    assert f"next: replace what reads only formats before {FORMAT} (1 of 1)" in shown
     assert upgrade(path, "--finish") == 1
     assert "these programs would stop: Berth 0.1.9, worker 1, machine-a pid 7" in capsys.readouterr().err
     with opened(path) as journal:
