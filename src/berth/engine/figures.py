@@ -32,7 +32,7 @@ async def _probe(engine: Engine, telemetry: Telemetry) -> None:
     probes = 0
     while True:
         with contextlib.suppress(Unavailable, Overloaded):
-            await engine.check_ready()
+            # It only reads: a database whose disk is full may not survive one more write.
             await engine.read(lambda view: None)
             if probes % _PROBES_PER_SNAPSHOT == 0:
                 newest = await engine.newest_snapshot()
