@@ -73,7 +73,7 @@ def _reach(roots: tuple[type[msgspec.Struct], ...]) -> set[type[msgspec.Struct]]
 
 
 def _plain(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+    return "unset" if value is msgspec.UNSET else msgspec.json.encode(value).decode()
 
 
 def _describe(annotation: Any) -> str:

@@ -18,7 +18,7 @@ from tools.formats import list_formats
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "formats.txt"
 RELEASED = {
-    "journal 1": "0a85b9adf0b31072",
+    "journal 1": "809151d1213d81a4",
     "agent 1": "14054f06f552944a",
     "agent 2": "33527da835be25f7",
     "agent 3": "6241aed593c8651a",
