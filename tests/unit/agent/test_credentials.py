@@ -30,7 +30,7 @@ from berth.ledger import replace_record
 from berth.model.commands import Enact
 from berth.model.events import Origin
 from berth.model.ids import Index
-from berth.model.saga_runs import Agent, Spec
+from berth.model.saga_runs import Agent, Instance, Spec
 from berth.runtime.clock import SystemClock
 from berth.runtime.ids import Ids
 from berth.runtime.secrets import digest_of
@@ -437,9 +437,14 @@ async def test_an_agent_works_with_a_conductor_of_a_release_to_come(tmp_path: Pa
 async def write(world: CellWorld, id: str, **fields: Any) -> None:
     """Change the record of an agent in the cell's journal."""
 
+    known = await world.engine.read(lambda view: view.records.get(Agent, id))
+    before = known or Agent(id=id, name="host-0001", driver="sim", is_down=True)
+    await write_record(world, msgspec.structs.replace(before, **fields))
+
+
+async def write_record(world: CellWorld, record: Agent | Instance) -> None:
     def propose(view: Any, now_s: int) -> Enact:
-        before = view.records.get(Agent, id) or Agent(id=id, name="host-0001", driver="sim", is_down=True)
-        return Enact((replace_record(view, msgspec.structs.replace(before, **fields)),))
+        return Enact((replace_record(view, record),))
 
     await world.engine.submit(propose, ORIGIN, lambda view, changed: None)
     index = await world.engine.read(lambda view: view.index)
@@ -494,6 +499,7 @@ async def test_an_agent_of_the_release_before_is_heard_until_it_is_upgraded(tmp_
         assert (refused.status, "upgrade its agent" in refused.detail) == (401, True)
         # One that registered with the release before goes on; its agent understands every answer.
         await write(world, THE_HOST.id, name=THE_HOST.name)
+        await write_record(world, Instance(id=server_id(1), last=1))
         poll = {"host": THE_HOST.id, "servers": [server_id(1)], "busy": [], "wait_seconds": 0.0}
         for _ in range(2):
             answer = await old.ask("POST", protocol.REGISTER, V1_REGISTER)
