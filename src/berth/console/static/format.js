@@ -96,8 +96,8 @@ export function count(count, one, many = `${one}s`) {
 }
 
 /**
- * What a name is sorted by: numbers in it count as numbers, and capitals do not count. Comparing such keys takes a
- * fiftieth of what Intl.Collator takes, and a fleet has ten thousand names.
+ * What a name is sorted by: numbers in it count as numbers, and capitals do not count. It is made once for each name,
+ * and not at each comparison: ten thousand are sorted in about two thirds of the time that Intl.Collator takes.
  * @param {string} name
  */
 export function sortKeyOf(name) {
