@@ -105,9 +105,12 @@ async def test_units_of_servers_that_are_gone_are_freed_though_there_is_a_leftov
     registry = HostRegistry(
         cast(Engine, engine), cast(Any, None), Mailbox(), clock, Ids(seed=1), TIMEOUT_S, lambda: 0
     )
-    view.apply(RecordChanged(None, Instance(id="leftover", last=1)))
-    answer = await registry.poll(Poll(host=HOST.id, servers=("leftover", "unknown")), 3)
-    assert [left.server for left in answer.leftovers] == ["leftover"]
+    many = tuple(f"leftover-{number:03}" for number in range(150))
+    for id in ("leftover", *many):
+        view.apply(RecordChanged(None, Instance(id=id, last=1)))
+    answer = await registry.poll(Poll(host=HOST.id, servers=("leftover", "unknown", *many)), 3)
+    # A hundred at a time.
+    assert [left.server for left in answer.leftovers] == ["leftover", *many[:99]]
     assert [one.server for one in view.records.all(Assignment)] == ["leftover"]
     agent = view.records.get(Agent, HOST.id)
     assert agent is not None

@@ -326,7 +326,8 @@ async def test_bodies_of_agents_that_lie_are_refused_with_words_and_the_others_a
             del cell.headers["x-agent-token"]
             servers = [server_id(number) for number in range(1000)]
             answer = await cell.post("/agent/v1/poll", json={"host": LIAR, "servers": servers})
-            assert [one["server"] for one in answer.json()["strays"]] == servers[:100]
+            # They are no leftovers of this cell, and not for it to destroy.
+            assert answer.json().get("strays", []) == []
             metrics = (await cell.get("/metrics")).text
         assert 'status="500"' not in metrics
         assert not (await seen.find_agent(seen.hosts[0].id)).is_down

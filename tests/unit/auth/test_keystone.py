@@ -317,6 +317,8 @@ async def test_no_secret_is_logged_at_level_debug(
         assert await identify(authenticator, "gAAAAA-secret-token") is not None
         issued = await asyncio.to_thread(keystone_token(keystone.url, "berth", PASSWORD, "service"))
     finally:
+        # Libraries have levels of their own.
+        configure_logging(Settings(), io.StringIO())
         root.handlers[:], level = before
         root.setLevel(level)
     assert "DEBUG" in stream.getvalue()

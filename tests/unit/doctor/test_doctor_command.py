@@ -166,5 +166,5 @@ async def test_what_cannot_be_repaired_is_left_and_said(
 async def test_a_region_that_refuses_the_token_or_cannot_be_reached(server: DoctorServer) -> None:
     with pytest.raises(CommandError, match=r"The token is invalid or has expired\."):
         await ask_doctor(server.endpoint, "nobody", repair=False, yes=False)
-    with pytest.raises(CommandError, match=r"no answer from https://127\.0\.0\.1:1: All connection"):
+    with pytest.raises(CommandError, match=r"no answer from https://127\.0\.0\.1:1: Connection refused"):
         await ask_doctor("https://127.0.0.1:1", "admin", repair=False, yes=False)
