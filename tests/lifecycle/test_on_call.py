@@ -78,7 +78,7 @@ async def test_a_host_dies() -> None:
         await asyncio.sleep(4 * cloud.heartbeat_timeout_s)
         text = await look(cloud)
         assert f"host down {name}, since " in text
-        assert "1 servers are there" in text
+        assert "1 server is there" in text
         assert "If it does not come back, evacuate its servers." in text
         _, text = await berth(cloud, hosts.QUESTION, "hosts --state down")
         assert text.splitlines()[1].split()[:2] == [name, "down"]
