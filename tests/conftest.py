@@ -1,7 +1,10 @@
 """What all tests may ask for, and which of them one process runs one after the other."""
 
+from typing import Any
+
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
 pytest_plugins = ["tests.databases.fixtures"]
 
@@ -16,24 +19,26 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """For ``--dist loadgroup``."""
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group_of(item)))
+class _GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]
+    def _split_scope(self, nodeid: str) -> str:
+        return find_group(nodeid)
 
 
-def _group_of(item: pytest.Item) -> str:
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
+    """For ``--dist loadgroup``. pytest-xdist's own reads groups from names of tests that pytest has made
+    anew since, and would send every test to another process."""
+    return _GroupScheduling(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
+def find_group(nodeid: str) -> str:
     """The tests of a file on one kind of database are a group. A process starts a database server of its own
     when a test first needs it, and keeps it. A cluster takes long to start: all its tests share one. So do
     those of the console, with a cloud and a browser."""
-    params = (
-        item.callspec.params.values()
-        if isinstance(item, pytest.Function) and hasattr(item, "callspec")
-        else ()
-    )
-    named = {str(value) for value in params} | set(getattr(item, "fixturenames", ()))
-    for shared in ("galera", "browser"):
-        if shared in named:
-            return shared
-    kind = next((kind for kind in ("mariadb", "postgresql") if kind in named), "")
-    return f"{item.path} {kind}"
+    if "galera" in nodeid:
+        return "galera"
+    path, _, name = nodeid.partition("::")
+    if path.startswith("tests/console/"):
+        return "console"
+    kind = next((kind for kind in ("mariadb", "postgresql") if kind in name), "")
+    return f"{path} {kind}"
