@@ -168,9 +168,10 @@ def running(server: ServerProcess, timeout_s: float = 60) -> Iterator[ServerProc
 
 
 def free_port() -> int:
-    """A port outside the usual range of outgoing connections."""
+    """A port outside the usual range of outgoing connections. The dice are the system's: processes that were
+    forked from one would throw the same as each other."""
     while True:
-        port = random.randint(20000, 32000)
+        port = random.SystemRandom().randint(20000, 32000)
         with socket.socket() as sock, contextlib.suppress(OSError):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind((HOST, port))
