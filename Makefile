@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 AT_ONCE := --numprocesses 2 --dist
 THREE_AT_ONCE := --numprocesses 3 --dist
 # What takes longest comes first. Of three at once one mostly waits: for a server, or for a database.
-PROCESSES := tests/conformance tests/console tests/faults tests/databases tests/clients tests/http tests/ops tests/crash
+PROCESSES := tests/conformance tests/console tests/ops tests/faults tests/databases tests/clients tests/http tests/crash
 SIMULATED := tests/lifecycle tests/simulator
 SLOW := $(PROCESSES) $(SIMULATED)
 SMOKE := tests/http/test_workers.py tests/clients/test_command.py tests/crash/test_torn_write.py \

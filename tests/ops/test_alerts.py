@@ -71,6 +71,20 @@ def create(fleet: Fleet, name: str) -> tuple[str, str]:
     return answer.json()["server"]["id"], answer.headers["x-openstack-request-id"]
 
 
+def create_on_a_host(fleet: Fleet, name: str) -> tuple[str, str]:
+    """Hosts are down for a moment after their cell's database was away for longer than their timeout: then
+    there is no host for a server, and nothing of it is built."""
+    made: list[tuple[str, str]] = []
+
+    def is_on_a_host() -> bool:
+        made.append(create(fleet, name))
+        answer = fleet.ask("GET", f"/compute/v2.1/servers/{made[-1][0]}")
+        return answer is not None and answer.json()["server"]["status"] == "BUILD"
+
+    wait_until(is_on_a_host, lambda: f"{len(made)} servers found no host")
+    return made[-1]
+
+
 def have_builds_hang(fleet: Fleet) -> Path:
     """The file that says so."""
     said = len(read_log(fleet.agent.log_path, "simulated hosts behave as /"))
@@ -155,7 +169,7 @@ def test_a_night_with_the_database_of_a_cell(fleet: Fleet) -> None:
 
 def test_a_night_with_a_build_that_hangs(fleet: Fleet) -> None:
     behaviour = have_builds_hang(fleet)
-    server, request_id = create(fleet, "stuck")
+    server, request_id = create_on_a_host(fleet, "stuck")
     fired = expect(fleet, "BerthOperationsFail")["BerthOperationsFail"]
     assert "create" in fired
     for path in (fleet.region.log_path, fleet.cell.log_path):
