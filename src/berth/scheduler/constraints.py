@@ -171,9 +171,12 @@ def _name_nearest(view: View, constraint: _Constraint, removed: Mask) -> str:
     if not len(here):
         return ""
     if splits:
-        sums = np.bincount(view.root_rows[rows[here]], most[here], view.row_end)
-        host = view.record(Row(int(sums.argmax())))
-        return f"{host.name} comes closest: {int(sums.max())} of {amount} {view.classes.name_of(class_id)}."
+        roots = view.root_rows[rows[here]]
+        sums = np.bincount(roots, most[here], view.row_end)
+        # Of these alone: where all have less than nothing, a row that is not in use would have the most.
+        best = int(roots[sums[roots].argmax()])
+        host, has = view.record(Row(best)), max(0, int(sums[best]))
+        return f"{host.name} comes closest: {has} of {amount} {view.classes.name_of(class_id)}."
     row = here[most[here].argmax()]
     record, name = view.record(Row(int(rows[row]))), view.classes.name_of(class_id)
     if most[row] < amount:
