@@ -13,6 +13,7 @@ from berth.agent.fleet import SimHost, SimInventory, SimProvider
 from berth.agent.fleet import providers as providers_of
 from berth.client import Answer
 from berth.model.devices import NumaPolicy
+from berth.model.placement import SOCKET_TRAITS
 from berth.model.rejections import SpecInvalid
 from berth.model.servers import Flavor, Need, Server
 from berth.sagas import resize
@@ -70,6 +71,19 @@ def make_cell(number: int, has_threads: bool) -> SimProvider:
             SimProvider(name="nic", inventories={"CUSTOM_PCI_15B3_1017": SimInventory(total=1)}),
         ),
     )
+
+
+def share_socket(host: SimHost) -> SimHost:
+    """The host with all cells on one socket, and devices below the first alone, which is small."""
+    first, second = host.children
+    small = {"VCPU": SimInventory(total=1), "MEMORY_MB": SimInventory(total=64)}
+    traits = ("HW_NUMA_ROOT", SOCKET_TRAITS[1])
+    replace = msgspec.structs.replace
+    cells = (
+        replace(first, inventories=small, units={}, traits=traits),
+        replace(second, children=(), traits=traits),
+    )
+    return replace(host, children=cells)
 
 
 def make_fleet() -> list[SimHost]:
@@ -144,6 +158,10 @@ CASES: Final = {
     ),
     "a device near its guest": Case(
         {"pci_passthrough:alias": "gpu:1", "hw:pci_numa_affinity_policy": "required"},
+        lambda held, host: is_near(held, "gpu"),
+    ),
+    "a device on the socket of its guest": Case(
+        {"pci_passthrough:alias": "gpu:1", "hw:pci_numa_affinity_policy": "socket"},
         lambda held, host: is_near(held, "gpu"),
     ),
     "a device near dedicated cpus": Case(
@@ -293,6 +311,28 @@ async def test_a_server_from_before_meanings_were_kept_does_not_get_other_device
         found = await cloud.server(server.id)
         assert found is not None
         assert kind in {name for _, amounts in found.held for name, _ in amounts}
+
+
+async def test_a_device_is_on_a_socket_with_its_guest_wherever_it_is() -> None:
+    """At creation, in moves, and of a need that is added. Hosts without sockets have no place for it."""
+    specs = {"pci_passthrough:alias": "gpu:1", "hw:pci_numa_affinity_policy": "socket"}
+
+    def is_kept(held: Held, host: str) -> bool:
+        return "numa0-gpu" in held and "VCPU" in held["numa1"] and "numa0" not in held
+
+    case = Case(specs, is_kept)
+    fleet = [share_socket(host) for host in make_fleet()[3:]]
+    async with running(fleet=fleet, pci_aliases=ALIASES, device_profiles=PROFILES) as cloud:
+        server = new_server(cloud, flavor=make_flavor(case))
+        await done(cloud, "create", server)
+        await check(cloud, server, case)
+        path = f"/berth/v1/servers/{server.id}/needs/port"
+        answer = await cloud.client().ask("PUT", path, {"resources": {"SRIOV_NET_VF": 1}})
+        assert answer.status == 200, answer.body
+        for moves in (("migrate", "revert"), ("migrate", "confirm"), ("live_migrate",)):
+            for move in moves:
+                await done(cloud, move, server)
+            await check(cloud, server, case)
 
 
 @pytest.mark.parametrize("policy", ["required", "legacy", "preferred", None])

@@ -17,7 +17,14 @@ from berth.model.events import (
     TraitsChanged,
 )
 from berth.model.ids import AggregateId, ClassId, ConsumerId, ProviderId, Row
-from berth.model.placement import NUMA_ROOT, SHARES_VIA_AGGREGATE, STANDARD_CLASSES, Consumer, Inventory
+from berth.model.placement import (
+    NUMA_ROOT,
+    SHARES_VIA_AGGREGATE,
+    SOCKET_TRAITS,
+    STANDARD_CLASSES,
+    Consumer,
+    Inventory,
+)
 from berth.model.scheduling import UNSUFFIXED, Affinity, CandidatesRequest, RequestGroup
 from berth.oracle.candidates import Candidate, all_candidates
 from berth.search.candidates import Candidates, SearchOptions, find_candidates
@@ -29,6 +36,7 @@ SOAK = os.environ.get("BERTH_SOAK") == "1"
 
 CLASSES = ["VCPU", "MEMORY_MB", "SRIOV_NET_VF"]
 TRAITS = ["HW_CPU_X86_AVX", "HW_NUMA_ROOT", "STORAGE_DISK_SSD"]
+SOCKETS = [*SOCKET_TRAITS[:2]]
 AGGREGATES = [AggregateId(f"20000000-0000-0000-0000-00000000000{n}") for n in range(3)]
 SUFFIXES = ["1", "2", "3"]
 UNLIMITED = SearchOptions()
@@ -79,15 +87,16 @@ stocks = mostly(
     3,
 )
 nodes = st.builds(
-    lambda parent, stocks, traits, sharing, aggregates: TreeNode(
+    lambda parent, stocks, traits, socket, sharing, aggregates: TreeNode(
         parent,
         {name: stock[0] for name, stock in zip(CLASSES, stocks, strict=True) if stock},
-        traits | sharing,
+        traits | socket | sharing,
         aggregates,
     ),
     st.integers(0, 3),
     st.tuples(stocks, stocks, stocks),
     st.frozensets(st.sampled_from(TRAITS), max_size=3),
+    st.frozensets(st.sampled_from(SOCKETS), max_size=1),
     mostly(st.just(frozenset[str]()), st.just(frozenset({SHARES_VIA_AGGREGATE})), 5),
     st.frozensets(st.sampled_from(AGGREGATES), max_size=2),
 )
@@ -173,7 +182,7 @@ def distinct_sets(suffixes: list[str]) -> st.SearchStrategy[tuple[frozenset[str]
 
 def affinities(suffixes: list[str]) -> st.SearchStrategy[tuple[Affinity, ...]]:
     near = st.frozensets(st.sampled_from(suffixes[:-1]), min_size=1)
-    one = st.builds(Affinity, st.just(suffixes[-1]), near, st.booleans())
+    one = st.builds(Affinity, st.just(suffixes[-1]), near, st.booleans(), st.booleans())
     return mostly(st.just(()), one.map(lambda affinity: (affinity,)), 2)
 
 
@@ -230,7 +239,7 @@ def feasible_question(rng: random.Random) -> tuple[list[list[TreeNode]], Candida
         return inventory, rng.choice([0, 0, 0, 0, 0, 1, 2, 9])
 
     def node(sharing: float) -> TreeNode:
-        traits = some(TRAITS, 0.5) | some([SHARES_VIA_AGGREGATE], sharing)
+        traits = some(TRAITS, 0.5) | some([SHARES_VIA_AGGREGATE], sharing) | some(SOCKETS, 0.3)
         return TreeNode(
             rng.randint(0, 3),
             {k: stock() for k in sorted(some(CLASSES, 0.75))},
@@ -278,7 +287,7 @@ def feasible_question(rng: random.Random) -> tuple[list[list[TreeNode]], Candida
         same_subtrees=tuple(subtrees) if rng.random() < 0.4 else (),
         nested=rng.random() < 0.9 or not all(group.resources for group in asked),
         distinct=(frozenset(rng.sample(suffixes, 2)),) if len(suffixes) > 1 and rng.random() < 0.3 else (),
-        affinities=(Affinity(suffixes[-1], frozenset(suffixes[:-1]), rng.random() < 0.5),)
+        affinities=(Affinity(suffixes[-1], frozenset(suffixes[:-1]), rng.random() < 0.5, rng.random() < 0.5),)
         if len(suffixes) > 1 and rng.random() < 0.3
         else (),
         guest_required=tuple((name,) for name in sorted(some(TRAITS, 0.5))) if rng.random() < 0.3 else (),
@@ -422,6 +431,27 @@ def test_a_numa_cell_is_not_taken_for_another_device_below_its_host() -> None:
     request = CandidatesRequest(groups=groups, affinities=near)
     expected = all_candidates(view, request)
     assert len(expected) == 3
+    assert set(plain(view, search(view, request, UNLIMITED))) == expected
+
+
+def test_a_numa_cell_is_not_taken_for_one_of_another_socket() -> None:
+    """Where a device on the same socket will do, a cell without devices that leads nowhere is not like one
+    of a socket that has them."""
+    cell = TreeNode(0, {"VCPU": (Inventory(4), 0)}, frozenset({NUMA_ROOT}), frozenset())
+    host = TreeNode(0, {}, frozenset(), frozenset())
+    device = TreeNode(0, {"SRIOV_NET_VF": (Inventory(3), 0)}, frozenset(), frozenset())
+    cells = [
+        cell._replace(parent=number, traits=frozenset({NUMA_ROOT, SOCKETS[socket]}))
+        for number, socket in enumerate((0, 1, 1))
+    ]
+    view = planted([[host, *cells, device]])
+    groups = (
+        RequestGroup(suffix="1", resources=(("VCPU", 3),)),
+        RequestGroup(suffix="2", resources=(("SRIOV_NET_VF", 1),)),
+    )
+    request = CandidatesRequest(groups=groups, affinities=(Affinity("2", frozenset("1"), by_socket=True),))
+    expected = all_candidates(view, request)
+    assert len(expected) == 2
     assert set(plain(view, search(view, request, UNLIMITED))) == expected
 
 

@@ -19,7 +19,13 @@ from berth.model.commands import (
     SetTraits,
 )
 from berth.model.ids import ConsumerId
-from berth.model.placement import HYPERTHREADING, NUMA_ROOT, SHARES_VIA_AGGREGATE, Inventory
+from berth.model.placement import (
+    HYPERTHREADING,
+    NUMA_ROOT,
+    SHARES_VIA_AGGREGATE,
+    SOCKET_TRAITS,
+    Inventory,
+)
 from berth.model.rejections import NoFit, Rejection
 from berth.model.saga_runs import OwnedProvider
 from berth.model.scheduling import UNSUFFIXED, CandidatesRequest, Plan, ScheduleRequest
@@ -35,7 +41,7 @@ OPTIONS = scheduler_options()
 DEVICES = read_catalog(
     [
         f'{{"name": "{p}", "resource_class": "PGPU", "numa_policy": "{p}"}}'
-        for p in ("required", "preferred", "legacy")
+        for p in ("required", "preferred", "legacy", "socket")
     ],
     [],
 )
@@ -56,7 +62,8 @@ def random_fleet(rng: random.Random) -> Fleet:
                 "MEMORY_MB": rng.choice((2048, 4096, 8192)),
             }
             traits = (NUMA_ROOT, HYPERTHREADING) if threads > 1 else (NUMA_ROOT,)
-            fleet.provider(cell, amounts, parent=name, traits=traits)
+            socket = rng.choice((*SOCKET_TRAITS[:2], None))
+            fleet.provider(cell, amounts, parent=name, traits=traits + ((socket,) if socket else ()))
             if rng.random() < 0.5:
                 fleet.take(cell, {"VCPU": rng.randint(1, 2)})
             for gpu in range(rng.randint(0, 2)):
@@ -145,7 +152,7 @@ SORTS: Final = [
     (resource_class, trait, policy)
     for resource_class in ("PGPU", "SRIOV_NET_VF")
     for trait in ("", *TRAITS)
-    for policy in ("required", "legacy", "preferred")
+    for policy in ("required", "legacy", "preferred", "socket")
 ]
 MIXED: Final = read_catalog(
     [
@@ -174,19 +181,25 @@ class MixedHost:
     """A host of some cells with devices of many sorts, and a guest that asks for many of them. Its disk is
     its own, or that of a pool."""
 
+    policies: tuple[str, ...] = ("required", "legacy", "preferred")
+
     def __init__(self, seed: int) -> None:
         rng = random.Random(seed)
         self.has_pool = seed % 2 == 1
         count = rng.choice((2, 2, 4))
         self.cells = [rng.randint(2, 8) for _ in range(count)]
+        self.sockets = self._choose_sockets(seed, count)
         self.devices = [
             self._random_device(rng, cell)
             for cell in (*range(count), None)
             for _ in range(rng.randint(4, 8) if cell is not None else rng.randint(0, 2))
         ]
         guest_cells = min(rng.choice((1, 2, 2, count)), count)
-        asked = {rng.choice(list(MIXED.aliases)): rng.randint(2, 8) for _ in range(rng.randint(2, 3))}
+        asked = {rng.choice(self._list_aliases()): rng.randint(2, 8) for _ in range(rng.randint(2, 3))}
         self._ask_for([rng.randint(1, 5) for _ in range(guest_cells)], asked)
+
+    def _list_aliases(self) -> list[str]:
+        return [name for name, alias in MIXED.aliases.items() if alias.numa_policy in self.policies]
 
     def _ask_for(self, guest: list[int], asked: Mapping[str, int]) -> None:
         """So many cpus in each cell of the guest, and so many devices of each alias."""
@@ -204,6 +217,12 @@ class MixedHost:
         self.wanted = [MIXED.aliases[name] for name, count in asked.items() for _ in range(count)]
 
     @staticmethod
+    def _choose_sockets(seed: int, count: int) -> list[str | None]:
+        """The trait of the socket of each cell; None where nobody knows."""
+        rng = random.Random(f"sockets {seed}")
+        return [rng.choice((*SOCKET_TRAITS[: count // 2], None)) for _ in range(count)]
+
+    @staticmethod
     def _random_device(rng: random.Random, cell: int | None) -> Device:
         resource_class = rng.choice(("PGPU", "SRIOV_NET_VF"))
         count = 1 if resource_class == "PGPU" else rng.randint(1, 4)
@@ -218,7 +237,9 @@ class MixedHost:
         fleet.provider("h", {} if self.has_pool else {"DISK_GB": 1000}, aggregates=("a",))
         for number, cpus in enumerate(self.cells):
             amounts = {"PCPU": cpus, "MEMORY_MB": 1 << 20}
-            fleet.provider(f"h-numa{number}", amounts, parent="h", traits=(NUMA_ROOT,))
+            socket = self.sockets[number]
+            traits = (NUMA_ROOT,) if socket is None else (NUMA_ROOT, socket)
+            fleet.provider(f"h-numa{number}", amounts, parent="h", traits=traits)
         for number, device in enumerate(self.devices):
             parent = "h" if device.cell is None else f"h-numa{device.cell}"
             fleet.provider(f"d{number}", {device.resource_class: device.units}, parent=parent)
@@ -255,6 +276,7 @@ class MixedHost:
                 and (
                     device.cell in cells
                     or (device.cell is None and alias.numa_policy == "legacy")
+                    or (alias.numa_policy == "socket" and self._is_on_socket(device, cells))
                     or alias.numa_policy == "preferred"
                 )
                 for unit in ((number, n) for n in range(device.units))
@@ -274,26 +296,40 @@ class MixedHost:
 
         return all(give(number, set()) for number in range(len(self.wanted)))
 
+    def _is_on_socket(self, device: Device, cells: frozenset[int]) -> bool:
+        socket = None if device.cell is None else self.sockets[device.cell]
+        return socket is not None and socket in {self.sockets[cell] for cell in cells}
+
 
 class HardHost(MixedHost):
     """Up to eight cells, and a guest with up to four of different sizes; most of its devices are of one class
-    under all three policies. Such mixes took the search longest."""
+    under all policies. Such mixes took the search longest."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         rng = random.Random(seed)
         count = rng.choice((2, 4, 8))
         self.cells = [rng.randint(4, 8) for _ in range(count)]
+        self.sockets = self._choose_sockets(seed, count)
         self.devices = [
             self._random_device(rng, cell) for cell in (*range(count), None) for _ in range(rng.randint(2, 8))
         ]
         guest = [rng.randint(1, 5) for _ in range(min(rng.choice((1, 2, 3, 4)), count))]
-        names = rng.sample(list(MIXED.aliases), 3)
+        names = rng.sample(self._list_aliases(), 3)
         if rng.random() < 0.7:
             resource_class = rng.choice(("PGPU", "SRIOV_NET_VF"))
-            policies = ("required", "legacy", "preferred")
-            names = [f"{resource_class}-{rng.choice(('', *TRAITS))}-{policy}" for policy in policies]
+            names = [f"{resource_class}-{rng.choice(('', *TRAITS))}-{policy}" for policy in self.policies]
         self._ask_for(guest, Counter(rng.choice(names) for _ in range(rng.randint(6, 24))))
+
+
+class SocketHost(MixedHost):
+    """Devices may also be on a socket with the guest."""
+
+    policies = ("required", "socket")
+
+
+class HardSocketHost(HardHost):
+    policies = ("required", "legacy", "preferred", "socket")
 
 
 def check_plan(host: MixedHost, seed: int) -> tuple[bool, int]:
@@ -327,10 +363,16 @@ def test_devices_of_many_sorts_are_placed_if_they_can_be(seeds: Sequence[int]) -
     assert any(is_placed for is_placed, _ in outcomes)
 
 
+@pytest.mark.parametrize("seeds", [range(100), range(100, 200)])
+def test_devices_on_a_socket_are_placed_if_they_can_be(seeds: Sequence[int]) -> None:
+    outcomes = [check_plan(SocketHost(seed), seed) for seed in seeds]
+    assert {is_placed for is_placed, _ in outcomes} == {True, False}
+
+
 @pytest.mark.parametrize("seeds", [range(50), TOOK_LONG_ONCE])
 def test_hard_mixes_on_one_host_take_few_steps(seeds: Sequence[int]) -> None:
     """With a place or without one: a step is about a microsecond."""
-    found = [check_plan(HardHost(seed), seed) for seed in seeds]
+    found = [check_plan(kind(seed), seed) for seed in seeds for kind in (HardHost, HardSocketHost)]
     assert {is_placed for is_placed, _ in found} == {True, False}
     assert max(steps for _, steps in found) < 25_000
 

@@ -40,6 +40,9 @@ NUMA_ROOT: Final = "HW_NUMA_ROOT"
 HYPERTHREADING: Final = "HW_CPU_HYPERTHREADING"
 """Traits: of a provider whose resources the trees of its aggregates may use, of a NUMA cell, of cores with
 several threads."""
+SOCKETS_MAX: Final = 64
+SOCKET_TRAITS: Final = tuple(f"CUSTOM_NUMA_SOCKET_{number}" for number in range(SOCKETS_MAX))
+"""Traits of NUMA cells: cells of one host that have the same one of these are on one socket."""
 DEDICATED: Final = "PCPU"
 """The resource class of dedicated cpus."""
 

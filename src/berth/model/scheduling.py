@@ -56,11 +56,12 @@ class RequestGroup(Constraints, frozen=True, kw_only=True):
 class Affinity(msgspec.Struct, frozen=True):
     """The provider of the group ``suffix`` is, or stands below, one of the providers chosen for the groups in
     ``near``. With ``or_outside`` one that stands below no NUMA cell is accepted, too: nobody knows where it
-    is."""
+    is. With ``by_socket`` one in another NUMA cell of the same socket is accepted, too."""
 
     suffix: str
     near: frozenset[str]
     or_outside: bool = False
+    by_socket: bool = False
 
 
 class CandidatesRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from berth.model.ids import AggregateId, ProviderId
-from berth.model.placement import NUMA_ROOT, SHARES_VIA_AGGREGATE
+from berth.model.placement import NUMA_ROOT, SHARES_VIA_AGGREGATE, SOCKET_TRAITS
 from berth.model.scheduling import UNSUFFIXED, Affinity, CandidatesRequest, RequestGroup
 from berth.view import View
 
@@ -148,15 +148,25 @@ def _all_differ(ways: list[_Way]) -> bool:
 
 def _is_near(facts: "_Facts", affinity: Affinity, ways: tuple[_Way, ...]) -> bool:
     """Whether the group's provider stands below one of those it is to be near, or, if that will do, below no
-    NUMA cell."""
+    NUMA cell, or below another one of the same socket."""
     cells = {id for way in ways if way.suffix in affinity.near for id in way.providers}
     for lineage in (
         facts.lineage(id) for way in ways if way.suffix == affinity.suffix for id in way.providers
     ):
         is_loose = affinity.or_outside and not any(NUMA_ROOT in facts.traits(id) for id in lineage)
-        if not is_loose and cells.isdisjoint(lineage):
+        is_beside = affinity.by_socket and any(
+            _share_socket(facts, lineage, facts.lineage(id)) for id in cells
+        )
+        if not is_loose and not is_beside and cells.isdisjoint(lineage):
             return False
     return True
+
+
+def _share_socket(facts: "_Facts", lineage: list[ProviderId], other: list[ProviderId]) -> bool:
+    """Whether two providers of one host, with all above them, are in NUMA cells of one socket."""
+    cells = [next((id for id in one if NUMA_ROOT in facts.traits(id)), None) for one in (lineage, other)]
+    traits = [frozenset[str]() if id is None else facts.traits(id) for id in cells]
+    return lineage[-1] == other[-1] and bool(traits[0] & traits[1] & set(SOCKET_TRAITS))
 
 
 def _candidate(ways: Iterable[_Way]) -> Candidate:

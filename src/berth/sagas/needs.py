@@ -34,7 +34,7 @@ from berth.model.rejections import (
     TooManyNeeds,
 )
 from berth.model.saga_runs import Assignment, assignment_id
-from berth.model.scheduling import HostCandidate
+from berth.model.scheduling import Affinity, HostCandidate
 from berth.model.servers import (
     NEED_GROUPS_TOTAL_MAX,
     NEEDS_MAX,
@@ -51,6 +51,7 @@ from berth.sagas.requests import ask_needs, flavor_sizes, groups_of, list_pci_gr
 from berth.scheduler.candidates import HostCandidates
 from berth.scheduler.flavors import read_flavor
 from berth.scheduler.plugins import CANDIDATES_TRIED_MAX
+from berth.search.cells import find_cell, share_socket
 from berth.search.providers import find_unknown_traits
 from berth.view import ProviderRecord, Trial, View
 
@@ -255,24 +256,26 @@ def _find_near(
     seen: set[HostCandidate] = set()
     for ask in (asked.ask, *asked.otherwise[-1:]):
         affinities = [affinity for affinity in ask.affinities if affinity.suffix in suffixes]
-        far = {one.suffix: _find_far(view, host, one.or_outside, rest) for one in affinities}
+        far = {one.suffix: _find_far(view, host, one, rest) for one in affinities}
         for candidate in _find_candidates(view, place, need, had, far):
             if candidate not in seen:
                 seen.add(candidate)
                 yield candidate
 
 
-def _find_far(view: View, host: ProviderRecord | None, or_outside: bool, rest: Held) -> frozenset[ProviderId]:
-    """The providers that a host could use and that are not in a NUMA cell which the server holds something
-    of; those in no cell at all are among them unless ``or_outside``."""
-    cells = {id for id, _ in rest if NUMA_ROOT in view.providers[id].traits}
+def _find_far(
+    view: View, host: ProviderRecord | None, affinity: Affinity, rest: Held
+) -> frozenset[ProviderId]:
+    """The providers that a host could use and that are not near a NUMA cell which the server holds something
+    of: in it or, where that will do, on its socket, or in no cell at all."""
+    cells = [view.providers[id] for id, _ in rest if NUMA_ROOT in view.providers[id].traits]
     pools = map(view.record, view.rows_with_trait(SHARES_VIA_AGGREGATE))
 
     def is_near(record: ProviderRecord) -> bool:
-        at: ProviderRecord | None = record
-        while at is not None and NUMA_ROOT not in at.traits:
-            at = at.parent
-        return or_outside if at is None else at.id in cells
+        at = find_cell(record)
+        if at is None:
+            return affinity.or_outside
+        return at in cells or (affinity.by_socket and any(share_socket(at, cell) for cell in cells))
 
     usable = (*(() if host is None else host.tree()), *pools)
     return frozenset(record.id for record in usable if not is_near(record))

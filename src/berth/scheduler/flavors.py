@@ -323,7 +323,7 @@ class _Guest(NamedTuple):
         assert self.topology is not None
         near = frozenset(f"_numa{number}" for number in range(len(self.topology.cells)))
         return tuple(
-            Affinity(suffix, near, or_outside=policy == "legacy")
+            Affinity(suffix, near, or_outside=policy == "legacy", by_socket=policy == "socket")
             for suffix, policy in self.policies
             if preferred or policy != "preferred"
         )

@@ -146,12 +146,8 @@ class _Shortage:
 
     def _describe_far(self, device: ProviderRecord) -> str:
         """Where there is a device, and the group that it is to be near has no room by it."""
-        near = {
-            suffix
-            for affinity in self._ask.affinities
-            if affinity.suffix == self._slot.group.suffix
-            for suffix in affinity.near
-        }
+        affinities = [one for one in self._ask.affinities if one.suffix == self._slot.group.suffix]
+        near = {suffix for affinity in affinities for suffix in affinity.near}
         for slot, _ in self._placed:
             at = device.parent if slot.group.suffix in near else None
             while at is not None:
@@ -163,8 +159,12 @@ class _Shortage:
                         return f"{words}, and {at.name}, which has it, has {left} left"
                 at = at.parent
         if near:
-            where = f"{device.name}, which has room, is not"
-            return f"{self._label} must be below a NUMA cell of the guest, and {where}"
+            by_socket = any(affinity.by_socket for affinity in affinities)
+            where = "on a socket with" if by_socket else "below"
+            return (
+                f"{self._label} must be {where} a NUMA cell of the guest, and {device.name}, "
+                "which has room, is not"
+            )
         beside = {
             suffix
             for suffixes in self._ask.same_subtrees

@@ -163,7 +163,9 @@ _NUMA_NODES_WORDS: Final = "the number of the guest's NUMA cells, each on anothe
 _PAGE_SIZE: Final = SpecValues(PAGE_SIZES_WORDS, lambda text: bool(read_page_sizes(text)))
 _PAGE_SIZE_WORDS: Final = "the pages that the guest's memory is made of"
 _PCI_POLICY: Final = _one_of("required", "preferred", "legacy", "socket")
-_PCI_POLICY_WORDS: Final = "whether devices are below the NUMA cells of the guest"
+_PCI_POLICY_WORDS: Final = (
+    "whether devices are below the NUMA cells of the guest, or on a socket with them (socket)"
+)
 _CPU_LIST: Final = SpecValues(CPU_LIST_WORDS, lambda text: bool(read_cpu_list(text, frozenset((CPUS_MAX,)))))
 
 EXTRA_SPECS: Final = (

@@ -6,6 +6,7 @@ Slots that a sharing provider could serve are left out of it: what is left must 
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import product
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 
 from berth.model.ids import ClassId, Row
 from berth.model.placement import NUMA_ROOT
-from berth.model.scheduling import CandidatesRequest
+from berth.model.scheduling import Affinity, CandidatesRequest
+from berth.search.cells import list_sockets
 from berth.search.providers import narrow_to_roots
 from berth.search.slots import Slot, roots_of
 from berth.view import Mask, ProviderRecord, View
@@ -167,22 +169,26 @@ def _judge_subtrees(view: View, slots: list[Slot], masks: dict[int, Mask]) -> It
 
 def _drop_without_devices(view: View, request: CandidatesRequest, slots: list[Slot], mask: Mask) -> None:
     by_suffix = {slot.group.suffix: slot for slot in slots}
-    strict: dict[frozenset[str], list[Slot]] = {}
-    loose: dict[frozenset[str], list[Slot]] = {}
+    by_near: dict[frozenset[str], list[tuple[Affinity, Slot]]] = {}
     for affinity in request.affinities:
         device = by_suffix.get(affinity.suffix)
         if device is not None:
-            (loose if affinity.or_outside else strict).setdefault(affinity.near, []).append(device)
-    for suffixes in {**strict, **loose}:
+            by_near.setdefault(affinity.near, []).append((affinity, device))
+    for suffixes, devices in by_near.items():
         cells = [slot for slot in slots if slot.group.suffix in suffixes]
         if cells and not any(slot.sharing for slot in cells):
             near = _NearRows(view, cells)
-            for demand in _demands(strict.get(suffixes, ())):
-                near.judge(demand, mask)
-            if suffixes in loose:
-                outside = ~_rows_in_cells(view)
-                for demand in _demands(strict.get(suffixes, []) + loose[suffixes]):
-                    near.judge(demand, mask, outside)
+            # Devices that may be further away are counted with those that must be nearer.
+            for by_socket, or_outside in product((False, True), repeat=2):
+                if any((one.by_socket, one.or_outside) == (by_socket, or_outside) for one, _ in devices):
+                    counted = [
+                        device
+                        for one, device in devices
+                        if one.by_socket <= by_socket and one.or_outside <= or_outside
+                    ]
+                    outside = ~_rows_in_cells(view) if or_outside else None
+                    for demand in _demands(counted):
+                        near.judge(demand, mask, by_socket, outside)
             near.drop(mask)
 
 
@@ -198,15 +204,17 @@ class _NearRows:
         self._enough = np.ones(len(self._rows), np.bool_)
         """Of one group: whether a row has all that was judged."""
 
-    def judge(self, demand: _Demand, mask: Mask, outside: Mask | None = None) -> None:
-        """Drop roots with too few devices below these rows, those on rows ``outside`` counted with them."""
+    def judge(self, demand: _Demand, mask: Mask, by_socket: bool, outside: Mask | None) -> None:
+        """Drop roots with too few devices below these rows; those of the same sockets (``by_socket``), and
+        those on rows ``outside``, are counted with them."""
         view = self._view
         view.steps.take(10 + view.row_end // 500 + len(self._rows) // 50)
         rows, free = demand.rooms(view)
         rooms = free // min(demand.amounts)
         loose = np.zeros(len(rows), np.bool_) if outside is None else outside[rows]
         elsewhere = np.bincount(view.root_rows[rows[loose]], rooms[loose], view.row_end)
-        below = _sum_subtrees(view, rows, rooms)[self._rows]
+        sums = _sum_subtrees(view, rows, rooms)
+        below = (_sum_sockets(view, sums) if by_socket else sums)[self._rows]
         if self._count == 1:
             self._enough &= below + elsewhere[self._roots] >= len(demand.amounts)
             return
@@ -221,6 +229,23 @@ class _NearRows:
             found = np.zeros_like(mask)
             found[self._roots[self._enough]] = True
             mask &= found
+
+
+def _sum_sockets(view: View, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """For every row its sum, or that of all NUMA cells that are on a socket with its own, if that is more."""
+    of_sockets = np.zeros(view.row_end)
+    for name in list_sockets(view):
+        rows = view.rows_with_trait(name).rows()
+        view.steps.take(5 + view.row_end // 500 + len(rows) // 50)
+        roots = view.root_rows[rows]
+        of_sockets[rows] = np.maximum(of_sockets[rows], np.bincount(roots, sums[rows], view.row_end)[roots])
+    is_cell = view.rows_with_trait(NUMA_ROOT).mask(view.row_end)
+    while True:
+        view.steps.take(1 + view.row_end // 300)
+        below = np.where(is_cell, of_sockets, np.maximum(of_sockets, of_sockets[view.parent_rows]))
+        if np.array_equal(below, of_sockets):
+            return np.maximum(sums, of_sockets)
+        of_sockets = below
 
 
 def _rows_in_cells(view: View) -> Mask:

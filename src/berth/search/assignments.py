@@ -4,7 +4,8 @@ Policy. An assignment gives every slot one of its choices such that
   - over all slots, what is asked of one class of one provider fits its free capacity and its max_unit;
   - of groups that must be apart (isolate: all suffixed ones), no two are on one provider;
   - in each same_subtree set, one chosen provider is an ancestor of (or is) all the others;
-  - a group with an affinity is below one of the providers chosen for the groups that it is to be near;
+  - a group with an affinity is below one of the providers chosen for the groups that it is to be near, or,
+    where that will do, in no NUMA cell, or in another cell of the same socket;
   - each alternative of traits that the spanning group requires is met by one of its providers;
   - each alternative of traits that the guest requires is met by the anchor, or by a provider of its groups.
 
@@ -39,7 +40,7 @@ import numpy as np
 from berth.model.ids import ClassId, Row
 from berth.model.placement import NUMA_ROOT
 from berth.model.scheduling import AnyOf, CandidatesRequest
-from berth.search.cells import DeviceCells, Near, find_places, is_in_cell
+from berth.search.cells import DeviceCells, Near, find_places, find_sockets, is_in_cell
 from berth.search.providers import with_all_traits
 from berth.search.slots import Slot, room_for_one
 from berth.view import Mask, ProviderRecord, View
@@ -256,7 +257,7 @@ class _Search:
         ]
         self._ancestors: dict[Row, frozenset[Row]] = {}
         self._near = [
-            Near(index, near, affinity.or_outside)
+            Near(index, near, affinity.or_outside, affinity.by_socket)
             for affinity in request.affinities
             for own, near in [_slots_in((frozenset((affinity.suffix,)), affinity.near), slots)]
             for index in own
@@ -564,7 +565,7 @@ class _Search:
             record = self._chosen[near.slot]
             if record is not None:
                 of = [self._chosen[index] for index in near.of]
-                may_be = None in of or any(_is_below(record, other) for other in of)
+                may_be = any(other is None or near.accepts(record, other) for other in of)
                 if not may_be and not (near.or_outside and not is_in_cell(record)):
                     return False
         return True
@@ -611,7 +612,7 @@ class _Search:
         """The part that a slot has in rules about places in the tree."""
         return (
             tuple(number for number, members in enumerate(self._subtree_sets) if slot in members),
-            tuple((tuple(near.of), near.or_outside) for near in self._near if slot == near.slot),
+            tuple((tuple(near.of), *near[2:]) for near in self._near if slot == near.slot),
             tuple(number for number, near in enumerate(self._near) if slot in near.of),
         )
 
@@ -643,7 +644,10 @@ class _Search:
         place: object = None
         if self._subtree_sets or self._near:
             parent = record.parent.row if record.parent is not None else None
-            place = (parent, record.row if record.children else None, NUMA_ROOT in record.traits)
+            is_cell = NUMA_ROOT in record.traits
+            by_socket = is_cell and any(near.by_socket for near in self._near)
+            sockets = find_sockets(record) if by_socket else None
+            place = (parent, record.row if record.children else None, is_cell, sockets)
         tree = record.root.row if self._one_per_tree else None
         return tuple(slots), free, traits, place, tree, self._rule.role(record)
 
@@ -686,14 +690,6 @@ def _trait_rules(
 def _slots_in(sets: Iterable[frozenset[str]], slots: list[Slot]) -> list[list[int]]:
     """The slots of each set of suffixes."""
     return [[i for i, slot in enumerate(slots) if slot.group.suffix in suffixes] for suffixes in sets]
-
-
-def _is_below(record: ProviderRecord, other: ProviderRecord | None) -> bool:
-    """Whether a provider is the other, or stands below it."""
-    at: ProviderRecord | None = record
-    while at is not None and at is not other:
-        at = at.parent
-    return at is not None
 
 
 def _count(states: Iterator[tuple[object, ...]]) -> dict[tuple[object, ...], int]:

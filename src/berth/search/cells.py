@@ -1,11 +1,11 @@
 """Which cells of a host have the devices that must be near them.
 
 Policy. Of the slots of a request some are *cells*, and others, *devices*, must stand below a provider that
-was chosen for one of them (``Affinity``). Which cell is given to which guest cell does not matter to devices,
-only which cells are used: this is asked once of each set of cells, not of each order in which they could be
-given away. A set is refused when the devices of a class have too few places with it; devices that may be
-anywhere, or outside of all cells, are counted with the others. What passes may still fail for another reason;
-what is refused has no assignment.
+was chosen for one of them, or, some of them, in another NUMA cell of its socket (``Affinity``). Which cell is
+given to which guest cell does not matter to devices, only which cells are used: this is asked once of each
+set of cells, not of each order in which they could be given away. A set is refused when the devices of a
+class have too few places with it; devices that may be anywhere, or outside of all cells, are counted with the
+others. What passes may still fail for another reason; what is refused has no assignment.
 
 Devices that ask for the same are a number, and so are places that the same devices could use: the costs grow
 with the sorts of devices, not with their count.
@@ -18,13 +18,16 @@ from functools import cached_property
 from typing import Final, NamedTuple, TypeVar
 
 from berth.model.ids import ClassId, Row
-from berth.model.placement import NUMA_ROOT
+from berth.model.placement import NUMA_ROOT, SOCKET_TRAITS
+from berth.model.scheduling import CandidatesRequest
 from berth.search.slots import Slot, room_for_one
-from berth.view import ProviderRecord
+from berth.view import ProviderRecord, View
 from berth.view.view import Steps
 
 SETS_MAX: Final = 500
 """How many sets of cells are looked at before the search: where there are more, it begins."""
+
+_SOCKET_TRAITS: Final = frozenset(SOCKET_TRAITS)
 
 P = TypeVar("P", bound=Hashable)
 
@@ -35,15 +38,28 @@ class Near(NamedTuple):
     slot: int
     of: list[int]
     or_outside: bool
+    by_socket: bool
+
+    def accepts(self, record: ProviderRecord, cell: ProviderRecord) -> bool:
+        """Whether a device's provider is near enough to one that was chosen for a cell."""
+        return is_below(record, cell) or (self.by_socket and share_socket(record, cell))
 
 
 class _PlaceSort(NamedTuple):
-    """Places of one sort: the cells that they stand below, and which kinds of devices may use them if one of
-    these cells is used, or else. Kinds are the bits of a number."""
+    """Places of one sort: the cells that they stand below, the others of the same socket, and which kinds of
+    devices may use them if one of the former is used, or only one of the latter, or none. Kinds are the bits
+    of a number."""
 
     above: frozenset[Row]
+    beside: frozenset[Row]
     near: int
+    on_socket: int
     far: int
+
+    def usable_by(self, cells: frozenset[Row]) -> int:
+        if not self.above.isdisjoint(cells):
+            return self.near
+        return self.far if self.beside.isdisjoint(cells) else self.on_socket
 
 
 class _DeviceKind(NamedTuple):
@@ -52,6 +68,7 @@ class _DeviceKind(NamedTuple):
     slot: int
     is_near: bool
     or_outside: bool
+    by_socket: bool
 
 
 class DeviceCells:
@@ -61,7 +78,8 @@ class DeviceCells:
         self, slots: list[Slot], choices: list[list[ProviderRecord]], near: list[Near], steps: Steps
     ) -> None:
         (self.cells,) = {tuple(one.of) for one in near}
-        self._rows = sorted({record.row for cell in self.cells for record in choices[cell]})
+        self._records = {record.row: record for cell in self.cells for record in choices[cell]}
+        self._rows = sorted(self._records)
         self._demands = [
             demand
             for class_id in dict.fromkeys(id for one in near for id, _ in slots[one.slot].amounts)
@@ -105,13 +123,15 @@ class DeviceCells:
         near: list[Near],
     ) -> Iterable["_DeviceDemand"]:
         """For each amount of a class that devices ask for: those that ask for as much or more."""
-        strict = {one.slot: one.or_outside for one in near}
+        affinities = {one.slot: one for one in near}
         asking: dict[tuple[int, Hashable], tuple[_DeviceKind, int]] = {}
         for number, slot in enumerate(slots):
             amount = dict(slot.amounts).get(class_id)
             if amount is not None and number not in self.cells:
-                kind = _DeviceKind(number, number in strict, strict.get(number, False))
-                alike = (amount, (id(slot.own), kind.is_near, kind.or_outside))
+                one = affinities.get(number)
+                where = (False, False, False) if one is None else (True, one.or_outside, one.by_socket)
+                kind = _DeviceKind(number, *where)
+                alike = (amount, (id(slot.own), where))
                 first, count = asking.get(alike, (kind, 0))
                 asking[alike] = (first, count + 1)
         for least in sorted({amount for amount, _ in asking}):
@@ -124,10 +144,14 @@ class DeviceCells:
 
     def _sort(self, record: ProviderRecord, kinds: list[tuple[int, _DeviceKind]]) -> _PlaceSort:
         outside = not is_in_cell(record)
+        far = sum(1 << number for number, kind in kinds if not kind.is_near or (kind.or_outside and outside))
+        by_socket = sum(1 << number for number, kind in kinds if kind.by_socket)
         return _PlaceSort(
-            frozenset(above for above in _rows_above(record) if above in self._rows),
+            frozenset(above for above in _rows_above(record) if above in self._records),
+            frozenset(row for row, cell in self._records.items() if by_socket and share_socket(record, cell)),
             sum(1 << number for number, _ in kinds),
-            sum(1 << number for number, kind in kinds if not kind.is_near or (kind.or_outside and outside)),
+            far | by_socket,
+            far,
         )
 
 
@@ -140,7 +164,7 @@ class _DeviceDemand(NamedTuple):
     def is_met(self, cells: frozenset[Row]) -> bool:
         rooms: dict[int, int] = {}
         for sort, room in self.places.items():
-            kinds = sort.far if sort.above.isdisjoint(cells) else sort.near
+            kinds = sort.usable_by(cells)
             if kinds:
                 rooms[kinds] = rooms.get(kinds, 0) + room
         asked = [
@@ -171,12 +195,53 @@ def _rows_above(record: ProviderRecord) -> Iterable[Row]:
         at = at.parent
 
 
+def is_below(record: ProviderRecord, other: ProviderRecord) -> bool:
+    """Whether a provider is the other, or stands below it."""
+    at: ProviderRecord | None = record
+    while at is not None and at is not other:
+        at = at.parent
+    return at is not None
+
+
 def is_in_cell(record: ProviderRecord) -> bool:
     """Whether a provider is a NUMA cell, or stands below one."""
+    return find_cell(record) is not None
+
+
+def find_cell(record: ProviderRecord) -> ProviderRecord | None:
+    """The NUMA cell that a provider is, or stands below."""
     at: ProviderRecord | None = record
     while at is not None and NUMA_ROOT not in at.traits:
         at = at.parent
-    return at is not None
+    return at
+
+
+def share_socket(record: ProviderRecord, other: ProviderRecord) -> bool:
+    """Whether two providers of a host are in NUMA cells that are known to be on one socket."""
+    cell, beside = find_cell(record), find_cell(other)
+    if cell is None or beside is None or cell.root is not beside.root:
+        return False
+    return not find_sockets(cell).isdisjoint(beside.traits)
+
+
+def find_place_traits(view: View, request: CandidatesRequest) -> set[str]:
+    """The traits that the affinities of a request look at, as far as any provider has them."""
+    names: set[str] = set()
+    if any(affinity.or_outside or affinity.by_socket for affinity in request.affinities):
+        names.add(NUMA_ROOT)
+    if any(affinity.by_socket for affinity in request.affinities):
+        names.update(list_sockets(view))
+    return names
+
+
+def list_sockets(view: View) -> list[str]:
+    """The traits of sockets that any NUMA cell has."""
+    return [name for name in SOCKET_TRAITS if view.rows_with_trait(name)]
+
+
+def find_sockets(cell: ProviderRecord) -> frozenset[str]:
+    """The traits that say which socket a NUMA cell is on."""
+    return _SOCKET_TRAITS.intersection(cell.traits)
 
 
 def find_places(asked: list[tuple[int, list[P]]], rooms: Mapping[P, int]) -> bool:

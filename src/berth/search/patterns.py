@@ -15,9 +15,10 @@ import msgspec
 import numpy as np
 
 from berth.model.ids import ClassId
-from berth.model.placement import NUMA_ROOT, Amounts
+from berth.model.placement import Amounts
 from berth.model.scheduling import CandidatesRequest
 from berth.search.assignments import Assignment, Effort, assignments_at, contended_classes
+from berth.search.cells import find_place_traits
 from berth.search.slots import Slot, room_for_one
 from berth.view import ProviderRecord, TreeShape, View
 
@@ -112,14 +113,13 @@ class TreeKinds:
         self._served = list({id(served): served for _, served in sharing}.values())
         self._with_sharing = {int(view.root_rows[row]) for row, _ in sharing}
         # What is the same for a slot wherever a row is: whether it could serve, which of the traits it has
-        # that the spanning group or the guest may find on any of its providers, and whether it is a NUMA
-        # cell. Eight such facts make a byte.
+        # that the spanning group or the guest may find on any of its providers, whether it is a NUMA cell,
+        # and of which socket. Eight such facts make a byte.
         spanning = next((slot for slot in slots if slot.spans), None)
         required = (*(spanning.group.required if spanning else ()), *request.guest_required)
         traits = {name for names in required for name in names}
         masks = list({id(slot.own): slot.own for slot in slots}.values())
-        if any(affinity.or_outside for affinity in request.affinities):
-            traits.add(NUMA_ROOT)
+        traits |= find_place_traits(view, request)
         masks += [view.rows_with_trait(name).mask(view.row_end) for name in sorted(traits)]
         self._facts = [octet.tobytes() for octet in np.packbits(np.stack(masks), axis=0)]
 

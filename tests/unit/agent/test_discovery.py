@@ -16,7 +16,13 @@ from berth.agent.discovery.memory import name_pages
 from berth.agent.discovery.sysroot import ID_MAX, format_ids, read_ids
 from berth.cell.protocol import Register, ReportedProvider
 from berth.cli.inspect import format_host
-from berth.model.placement import STANDARD_CLASSES, STANDARD_TRAITS, is_custom_name
+from berth.model.placement import (
+    SOCKET_TRAITS,
+    SOCKETS_MAX,
+    STANDARD_CLASSES,
+    STANDARD_TRAITS,
+    is_custom_name,
+)
 from tests.sysroots import (
     TREES,
     Machine,
@@ -358,6 +364,54 @@ def test_a_device_of_a_cell_that_is_not_there_is_below_the_host(tmp_path: Path) 
     host = discover(tmp_path, DiscoverySettings())
     assert named(host)["pci-0000:01:00.0"].parent == host.providers[0].id
     assert "the cell 5 is not there" in reasons(host)["sys/bus/pci/devices/0000:01:00.0"]
+
+
+def sockets(host: DiscoveredHost) -> dict[str, list[str]]:
+    """The traits of sockets of each cell."""
+    return {
+        name: [trait for trait in provider.traits if trait in SOCKET_TRAITS]
+        for name, provider in named(host).items()
+        if "HW_NUMA_ROOT" in provider.traits
+    }
+
+
+def test_a_cell_says_which_socket_it_is_on(tmp_path: Path) -> None:
+    """The kernel's numbers have holes; the trait is of the first, the second, and so on."""
+    for name, socket in (
+        ("power9", {"numa0": 0, "numa8": 1, "numa255": None}),
+        ("snc", dict.fromkeys(range(4), 0)),
+    ):
+        TREES[name](tmp_path / name)
+        assert sockets(discover(tmp_path / name, DiscoverySettings())) == {
+            cell if isinstance(cell, str) else f"numa{cell}": []
+            if number is None
+            else [SOCKET_TRAITS[number]]
+            for cell, number in socket.items()
+        }
+
+
+def test_a_cell_of_several_sockets_or_of_an_unknown_one_says_nothing(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.online("0-5")
+    machine.cores([[0], [1]], 0)
+    machine.cores([[2], [3]], 1)
+    machine.cores([[4]], -1)
+    machine.cell(0, "0,2", 4)
+    machine.cell(1, "1,3", 4)
+    machine.cell(2, "4", 4)
+    machine.cell(3, "5", 4)
+    assert set(map(tuple, sockets(discover(tmp_path, DiscoverySettings())).values())) == {()}
+
+
+def test_sockets_beyond_the_last_trait_are_not_told(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.online(f"0-{SOCKETS_MAX}")
+    for number in range(SOCKETS_MAX + 1):
+        machine.cores([[number]], 1000 + number)
+        machine.cell(number, str(number), 1)
+    found = sockets(discover(tmp_path, DiscoverySettings()))
+    assert [found[f"numa{number}"] for number in range(SOCKETS_MAX)] == [[trait] for trait in SOCKET_TRAITS]
+    assert found[f"numa{SOCKETS_MAX}"] == []
 
 
 def test_the_disk_is_what_the_setting_says_and_never_that_of_a_copy(tmp_path: Path) -> None:

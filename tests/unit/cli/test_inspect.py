@@ -158,7 +158,8 @@ def test_the_picture_shows_the_tree_and_what_was_left_out(
     snc(tmp_path)
     assert main(["inspect", "--sysroot", str(tmp_path), "--dedicated-cpus", "2-3,10-11"]) == 0
     text = capsys.readouterr().out
-    assert "├── node-1-numa1  MEMORY_MB 32768  PCPU 4  PCPU: 2-3,10-11  [HW_NUMA_ROOT, 14 traits" in text
+    traits = "[CUSTOM_NUMA_SOCKET_0, HW_NUMA_ROOT, 14 traits"
+    assert f"├── node-1-numa1  MEMORY_MB 32768  PCPU 4  PCPU: 2-3,10-11  {traits}" in text
     assert "│   └── socket 0: 2 cores, cpus 2-3,10-11" in text
     assert "left out:\n  sys/bus/pci/devices/0000:02:00.0: it is the console" in text
     assert "\x1b" not in text

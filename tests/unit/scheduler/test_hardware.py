@@ -6,7 +6,7 @@ import pytest
 
 from berth.model.devices import NumaPolicy
 from berth.model.ids import ConsumerId
-from berth.model.placement import HYPERTHREADING, NUMA_ROOT, Inventory
+from berth.model.placement import HYPERTHREADING, NUMA_ROOT, SOCKET_TRAITS, Inventory
 from berth.model.rejections import NoFit, SpecInvalid
 from berth.model.scheduling import (
     Affinity,
@@ -311,6 +311,7 @@ def test_devices_are_near_the_guest_as_their_policy_says() -> None:
 
     pinned = {"hw:numa_nodes": "1"}
     near, legacy = (Affinity("_pci0", NEAR),), (Affinity("_pci0", NEAR, or_outside=True),)
+    on_socket = (Affinity("_pci0", NEAR, by_socket=True),)
     assert affinities({"pci_passthrough:alias": "vf:1"}) == [(), ()]
     assert affinities({"pci_passthrough:alias": "vf:1", **pinned}) == [legacy]
     assert affinities({"pci_passthrough:alias": "close:1"}) == [near]
@@ -318,7 +319,7 @@ def test_devices_are_near_the_guest_as_their_policy_says() -> None:
     assert affinities({"pci_passthrough:alias": "rather:1", **pinned}) == [near, ()]
     for policy, expected in {
         "required": [near],
-        "socket": [near],
+        "socket": [on_socket],
         "legacy": [legacy],
         "preferred": [near, ()],
     }.items():
@@ -339,13 +340,14 @@ def test_devices_beside_the_flavor_are_near_the_guest_as_their_policy_says() -> 
 
     pinned = {"hw:numa_nodes": "1"}
     near, legacy = (Affinity("_need_port", NEAR),), (Affinity("_need_port", NEAR, or_outside=True),)
+    on_socket = (Affinity("_need_port", NEAR, by_socket=True),)
     assert affinities({}) == [(), ()]
     assert affinities({}, "required") == [near]
     assert affinities(pinned) == [legacy]
     assert affinities({"hw:pci_numa_affinity_policy": "required"}) == [near]
     assert affinities(pinned, image={"hw_pci_numa_affinity_policy": "preferred"}) == [near, ()]
     assert affinities({**pinned, "hw:pci_numa_affinity_policy": "required"}, "legacy") == [legacy]
-    assert affinities({**pinned, "hw:pci_numa_affinity_policy": "legacy"}, "socket") == [near]
+    assert affinities({**pinned, "hw:pci_numa_affinity_policy": "legacy"}, "socket") == [on_socket]
     refused = read_flavor(flavor({"resources:VCPU": "4"}), pci_groups=(("_need_port", "required"),))
     assert refused == SpecInvalid(
         "resources:VCPU",
@@ -636,11 +638,14 @@ def test_a_device_that_cannot_be_is_refused_at_the_start(
 # -- where they go ------------------------------------------------------------------------------
 
 
-def machine(fleet: Fleet, name: str, cells: int = 2, **amounts: Inventory | int) -> None:
-    """A host with NUMA cells of so much each."""
+def machine(
+    fleet: Fleet, name: str, cells: int = 2, sockets: tuple[int, ...] = (), **amounts: Inventory | int
+) -> None:
+    """A host with NUMA cells of so much each, on these sockets."""
     fleet.provider(name, {"DISK_GB": 100})
     for cell in range(cells):
-        fleet.provider(f"{name}-numa{cell}", amounts, parent=name, traits=(NUMA_ROOT,))
+        socket = (SOCKET_TRAITS[sockets[cell]],) if sockets else ()
+        fleet.provider(f"{name}-numa{cell}", amounts, parent=name, traits=(NUMA_ROOT, *socket))
 
 
 def request(
@@ -900,6 +905,55 @@ def test_a_device_is_below_a_cell_of_the_guest_where_it_must_be() -> None:
     rather = request({"pci_passthrough:alias": "rather:1", "hw:numa_nodes": "1"})
     (placement,) = place(fleet, rather).placements
     assert "a-numa0" in held(placement.chosen)
+
+
+ON_SOCKET = {"pci_passthrough:alias": "close:1", "hw:pci_numa_affinity_policy": "socket"}
+
+
+@pytest.mark.parametrize(
+    ("sockets", "fits"), [((0, 0, 1, 1), True), ((0, 1, 0, 1), False), ((1, 1, 1, 1), True), ((), False)]
+)
+def test_a_device_of_another_cell_of_the_socket_will_do_where_the_policy_says_so(
+    sockets: tuple[int, ...], fits: bool
+) -> None:
+    """The device is in a cell that is full. Where sockets are not known, it must be in a cell of the
+    guest."""
+    fleet = Fleet()
+    machine(fleet, "a", 4, sockets, VCPU=8, MEMORY_MB=8192)
+    gpus(fleet, "a", ("a-numa1",))
+    own = held(place(fleet, request(ON_SOCKET)).placements[0].chosen)
+    assert own["a-gpu0"] == {"PGPU": 1}
+    for cell in (1, 2, 3):
+        fleet.take(f"a-numa{cell}", {"VCPU": 6})
+    found = plan(fleet.view, request(ON_SOCKET), OPTIONS, random.Random(1), 0)
+    assert isinstance(found, Plan) is fits
+    if isinstance(found, Plan):
+        (placement,) = found.placements
+        assert held(placement.chosen) == {
+            "a": {"DISK_GB": 10},
+            "a-numa0": {"VCPU": 4, "MEMORY_MB": 4096},
+            "a-gpu0": {"PGPU": 1},
+        }
+        assert count_capacity(fleet.view, request(ON_SOCKET), OPTIONS).count == 1  # type: ignore[union-attr]
+    near = request({"pci_passthrough:alias": "close:1"})
+    assert isinstance(plan(fleet.view, near, OPTIONS, random.Random(1), 0), NoFit)
+
+
+def test_a_refusal_says_that_a_device_is_on_another_socket() -> None:
+    fleet = Fleet()
+    machine(fleet, "a", 2, (0, 1), VCPU=8, MEMORY_MB=8192)
+    gpus(fleet, "a", ("a-numa1",))
+    fleet.take("a-numa1", {"VCPU": 6})
+    assert refusal(fleet, request(ON_SOCKET)) == (
+        "a: guest cell 0 needs 4 VCPU near the device close, and a-numa1, which has it, has 2 left."
+    )
+    fleet = Fleet()
+    machine(fleet, "a", 2, (0, 1), VCPU=8, MEMORY_MB=8192)
+    gpus(fleet, "a", ("a",))
+    assert refusal(fleet, request(ON_SOCKET)) == (
+        "a: the device close must be on a socket with a NUMA cell of the guest, and a-gpu0, which has room, "
+        "is not."
+    )
 
 
 def test_a_device_that_is_preferred_near_is_near_on_another_host_before_it_is_far() -> None:

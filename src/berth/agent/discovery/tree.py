@@ -42,7 +42,7 @@ from berth.cell.protocol import (
     ReportedInventory,
     ReportedProvider,
 )
-from berth.model.placement import AMOUNT_MAX, DEDICATED, HYPERTHREADING, NUMA_ROOT
+from berth.model.placement import AMOUNT_MAX, DEDICATED, HYPERTHREADING, NUMA_ROOT, SOCKET_TRAITS
 
 MEMORY_ONLY: Final = "CUSTOM_NUMA_MEMORY_ONLY"
 """A cell without cpus: its memory is of another tier."""
@@ -114,6 +114,9 @@ class TreeBuilder:
         self._physnets = read_pairs(settings.physnets)
         self._chosen_types = read_pairs(settings.mdev_types)
         self._cores = {cpu: core for core in found.cpus.cores for cpu in core.cpus}
+        # The kernel's numbers may be large: the first socket is 0, and so on.
+        sockets = sorted({core.socket for core in found.cpus.cores if core.socket is not None})
+        self._socket_traits: dict[int | None, str] = dict(zip(sockets, SOCKET_TRAITS, strict=False))
         self._providers: list[ReportedProvider] = []
         self._counts = dict.fromkeys(("inventories", "traits", "units"), 0)
         self.devices: dict[str, list[Device]] = {}
@@ -176,12 +179,17 @@ class TreeBuilder:
         cores = self._list_cores(cell.cpus or frozenset())
         if cell.cpus:
             threads = (HYPERTHREADING,) if any(len(core.cpus) > 1 for core in cores) else ()
-            offer.traits = (NUMA_ROOT, *threads, *cpu_traits)
+            offer.traits = (NUMA_ROOT, *threads, *self._find_socket(cores), *cpu_traits)
         else:
             is_known = cell.cpus is not None and cell.memory.total_kb
             offer.traits = (NUMA_ROOT, MEMORY_ONLY) if is_known else (NUMA_ROOT,)
         if self._add(name, self._found.host, offer):
             self.devices[name] += cores
+
+    def _find_socket(self, cores: list[CpuCore]) -> tuple[str, ...]:
+        """The trait of the socket that a cell is on, if all of its cores say the same."""
+        first, *others = {core.socket for core in cores}
+        return () if others or first not in self._socket_traits else (self._socket_traits[first],)
 
     def _name_cell(self, number: int) -> str:
         return f"{self._found.host}-numa{number}"

@@ -29,6 +29,7 @@ from berth.model.ids import ClassId, Row
 from berth.model.placement import NUMA_ROOT
 from berth.model.scheduling import CandidatesRequest
 from berth.search.assignments import Assignment, Effort, assignments_at, contended_classes
+from berth.search.cells import find_place_traits
 from berth.search.providers import any_of, with_all_traits
 from berth.search.slots import Slot
 from berth.view import Mask, ProviderRecord, View
@@ -368,8 +369,8 @@ def _facts(view: View, ask: CandidatesRequest, slots: list[Slot]) -> NDArray[np.
         facts[-1][rows] = [view.record(row).inventories[class_id].max_unit for row in rows.tolist()]
     required = {name for slot in slots if slot.spans for names in slot.group.required for name in names}
     required.update(name for names in ask.guest_required for name in names)
-    # Where a device is near a NUMA cell, or in none, it matters which providers are cells.
-    required.add(NUMA_ROOT)
+    # Where a device is near a NUMA cell, it matters which providers are cells, and on which sockets.
+    required |= {NUMA_ROOT} | find_place_traits(view, ask)
     facts += [view.rows_with_trait(name).mask(view.row_end).astype(np.int64) for name in sorted(required)]
     return np.stack(facts, axis=1)
 
