@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from placement.db.sqlalchemy import models
 
 from bench.fleets import FleetProvider
-from berth.model.placement import Inventory
+from berth.exporting.rows import make_inventory_row
 
 Row = dict[str, Any]
 Ids = dict[str, int]
@@ -27,7 +27,7 @@ def write_fleet(connection: sa.Connection, providers: Iterable[FleetProvider]) -
         connection,
         models.Inventory,
         [
-            _inventory(rows[provider.name], classes[name], inventory)
+            make_inventory_row(rows[provider.name], classes[name], inventory)
             for provider in fleet
             for name, inventory in provider.inventories.items()
         ],
@@ -53,19 +53,6 @@ def _providers(fleet: list[FleetProvider], rows: Ids) -> list[Row]:
             }
         )
     return found
-
-
-def _inventory(provider: int, resource_class: int, inventory: Inventory) -> Row:
-    return {
-        "resource_provider_id": provider,
-        "resource_class_id": resource_class,
-        "total": inventory.total,
-        "reserved": inventory.reserved,
-        "min_unit": inventory.min_unit,
-        "max_unit": inventory.max_unit,
-        "step_size": inventory.step_size,
-        "allocation_ratio": inventory.allocation_ratio,
-    }
 
 
 def _write_traits(connection: sa.Connection, fleet: list[FleetProvider], rows: Ids) -> None:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 import sqlalchemy as sa
 
-from berth.importing import CannotImport, Source, source_address
+from berth.importing import CannotImport, Source, placement_address
 from berth.importing.upstream import TRAITS
 from tests.databases import statements
 from tests.placement import PlacementClient
@@ -277,6 +277,19 @@ def ask(url: str, version: str, path: str) -> tuple[int, str | None, Any]:
     return response.status, response.getheader("last-modified") if is_dated and holds else None, ordered(body)
 
 
+def compare_answers(upstream: str, database: str, berth: str) -> None:
+    """Every question has the same answer from Placement, which serves ``database``, and from Berth."""
+    for version, path in questions():
+        expected, answer = ask(upstream, version, path), ask(berth, version, path)
+        if expected[0] == 500:
+            # Placement 16.0 cannot tell usages by type on PostgreSQL, which misses a GROUP BY.
+            assert database.startswith("postgresql:")
+            assert path.startswith("/usages")
+            assert answer[0] == 200
+        else:
+            assert answer == expected, f"{version} {path}"
+
+
 def ordered(value: Any) -> Any:
     """Lists in an order of their own: that of upstream's is its database's."""
     if isinstance(value, dict):
@@ -310,15 +323,7 @@ def test_every_answer_is_the_same_after_an_import(
     assert f"{HOSTS[1]} (host-1), VCPU: 3 of 1" in brought.stdout
 
     with running(berth(tmp_path)) as server:
-        for version, path in questions():
-            expected, answer = ask(upstream.url, version, path), ask(server.url, version, path)
-            if expected[0] == 500:
-                # Placement 16.0 cannot tell usages by type on PostgreSQL, which misses a GROUP BY.
-                assert source_url.startswith("postgresql:")
-                assert path.startswith("/usages")
-                assert answer[0] == 200
-            else:
-                assert answer == expected, f"{version} {path}"
+        compare_answers(upstream.url, source_url, server.url)
         life_goes_on(upstream.url, server.url)
         server.stop()
         assert server.complaints() == []
@@ -363,14 +368,14 @@ def test_a_source_is_read_as_of_one_moment_and_cannot_be_written(
     upstream: ServerProcess, source_url: str
 ) -> None:
     placement = PlacementClient(upstream.url, "1.39")
-    with Source(source_address(source_url)) as source:
+    with Source(placement_address(source_url)) as source:
         before = source.counts()["traits"]
         if not source_url.startswith("sqlite:"):
             # In SQLite's default mode one who writes waits for those who read.
             placement("PUT", "/traits/CUSTOM_LATER")
         assert len(list(source.rows(TRAITS))) == before
         with pytest.raises(CannotImport, match=r"(?i)read.?only"):
-            source._execute(sa.text("DELETE FROM traits"))  # type: ignore[arg-type]
+            source.execute(sa.text("DELETE FROM traits"))
     placement.close()
 
 

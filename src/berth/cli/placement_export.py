@@ -1,16 +1,15 @@
 """``berth export``: write the ledger into an empty Placement database."""
 
 import argparse
-import os
 import sys
 
-from berth.cli.command import CommandError, add_json, describe, format_value
+from berth.cli.command import add_json, describe
 from berth.cli.output import Screen, TableColumn, TableView
-from berth.cli.placement_import import SOURCE_VARIABLE as TARGET_VARIABLE
+from berth.cli.placement_import import DATABASE_VARIABLE, find_database
 from berth.cli.settings import add_settings, refuse_unusable, resolve_settings
 from berth.engine import start_view
-from berth.exporting import CannotExport, TableCount, Target, count_unplaced, differs, target_address
-from berth.journal import AddressError, JournalError, open_journal, parse_address
+from berth.exporting import CannotExport, TableCount, Target, count_unplaced, differs
+from berth.journal import JournalError, open_journal, parse_address
 from berth.runtime.clock import SystemClock
 from berth.runtime.progress import ProgressLine
 from berth.view import View
@@ -28,7 +27,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--to",
         dest="target",
         metavar="URL",
-        help=f"an empty database of Placement (postgresql, mysql) [{TARGET_VARIABLE}]",
+        help=f"an empty database of Placement (postgresql, mysql) [{DATABASE_VARIABLE}]",
     )
     add_json(command)
 
@@ -37,13 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     """The exit status: 0 when all was exported, 1 when not."""
     resolved = resolve_settings(arguments)
     refuse_unusable(resolved)
-    url = arguments.target or os.environ.get(TARGET_VARIABLE)
-    if url is None:
-        raise CommandError(f"--to or {TARGET_VARIABLE} must name Placement's database")
-    try:
-        target = Target(target_address(url))
-    except AddressError as error:
-        raise CommandError(f"--to: {format_value(url)!r} is refused: {error}") from None
+    target = find_database("--to", arguments.target, Target)
     clock = SystemClock()
     try:
         view = _read_view(resolved.settings.database)

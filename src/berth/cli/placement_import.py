@@ -3,7 +3,8 @@
 import argparse
 import os
 import sys
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from berth.cli.command import CommandError, add_json, describe, format_value
 from berth.cli.output import Screen
@@ -13,23 +14,24 @@ from berth.importing import (
     CannotImport,
     ConvertedSource,
     ImportFindings,
+    PlacementDatabase,
     Source,
     append_all,
     convert_source,
     count_rows,
     differs,
     findings_text,
+    placement_address,
     refuse_unless_empty,
-    source_address,
     table_text,
 )
-from berth.journal import AddressError, Journal, JournalError, open_journal, parse_address
+from berth.journal import Address, AddressError, Journal, JournalError, open_journal, parse_address
 from berth.runtime.clock import SystemClock
 from berth.runtime.ids import Ids
 from berth.runtime.progress import ProgressLine
 from berth.view import View
 
-SOURCE_VARIABLE: Final = "OS_PLACEMENT_DATABASE__CONNECTION"
+DATABASE_VARIABLE: Final = "OS_PLACEMENT_DATABASE__CONNECTION"
 """Where Placement looks for its database, if not in a file. A password shows less there than in a flag."""
 
 
@@ -43,7 +45,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--from",
         dest="source",
         metavar="URL",
-        help=f"Placement's database (sqlite, postgresql, mysql) [{SOURCE_VARIABLE}]",
+        help=f"Placement's database (sqlite, postgresql, mysql) [{DATABASE_VARIABLE}]",
     )
     command.add_argument(
         "--skip-broken", action="store_true", help="leave out, and list, what cannot be imported"
@@ -56,13 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     """The exit status: 0 when all was imported, 1 when not."""
     resolved = resolve_settings(arguments)
     refuse_unusable(resolved)
-    url = arguments.source or os.environ.get(SOURCE_VARIABLE)
-    if url is None:
-        raise CommandError(f"--from or {SOURCE_VARIABLE} must name Placement's database")
-    try:
-        source = Source(source_address(url))
-    except AddressError as error:
-        raise CommandError(f"--from: {format_value(url)!r} is refused: {error}") from None
+    source = find_database("--from", arguments.source, Source)
     try:
         if arguments.dry_run:
             return _dry_run(source, as_json=arguments.json)
@@ -75,6 +71,20 @@ def run(arguments: argparse.Namespace) -> int:
     except (CannotImport, JournalError) as error:
         print(f"berth: {error}", file=sys.stderr)
         return 1
+
+
+D = TypeVar("D", bound=PlacementDatabase)
+
+
+def find_database(flag: str, url: str | None, make: Callable[[Address], D]) -> D:
+    """The Placement database that a flag or the variable names."""
+    url = url or os.environ.get(DATABASE_VARIABLE)
+    if url is None:
+        raise CommandError(f"{flag} or {DATABASE_VARIABLE} must name Placement's database")
+    try:
+        return make(placement_address(url))
+    except AddressError as error:
+        raise CommandError(f"{flag}: {format_value(url)!r} is refused: {error}") from None
 
 
 def _dry_run(source: Source, *, as_json: bool) -> int:

@@ -6,13 +6,14 @@ Uuids, names, generations and times are those of the ledger. Ids are numbers tha
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from berth.importing import upstream
+from berth.importing.upstream import RowValues
 from berth.model.clusters import Cluster
 from berth.model.drains import Drain
 from berth.model.ids import ClassId
-from berth.model.placement import STANDARD_TRAITS, is_custom_name
+from berth.model.placement import STANDARD_TRAITS, Inventory, is_custom_name
 from berth.model.saga_runs import Assignment
 from berth.model.servers import (
     Aggregate,
@@ -28,8 +29,6 @@ from berth.model.servers import (
 )
 from berth.view import View
 from berth.view.provider import ProviderRecord
-
-RowValues = dict[str, Any]
 
 
 class LedgerRows:
@@ -136,18 +135,7 @@ class LedgerRows:
     def _inventories(self) -> Iterator[RowValues]:
         for record in self._in_trees():
             for class_id, inventory in record.inventories.items():
-                yield {
-                    "resource_provider_id": self._providers[record.id],
-                    "resource_class_id": self._class_id(class_id),
-                    "total": inventory.total,
-                    "reserved": inventory.reserved,
-                    "min_unit": inventory.min_unit,
-                    "max_unit": inventory.max_unit,
-                    "step_size": inventory.step_size,
-                    "allocation_ratio": inventory.allocation_ratio,
-                    "created_at": _time(inventory.written_at_s),
-                    "updated_at": None,
-                }
+                yield make_inventory_row(self._providers[record.id], self._class_id(class_id), inventory)
 
     def _provider_traits(self) -> Iterator[RowValues]:
         ids = {**self._known_traits, **self._traits}
@@ -198,6 +186,21 @@ class LedgerRows:
 def _number(names: Iterable[str], last: int = 0) -> dict[str, int]:
     """Each name once, with a number behind ``last``."""
     return {name: id for id, name in enumerate(dict.fromkeys(names), last + 1)}
+
+
+def make_inventory_row(provider: int, resource_class: int, inventory: Inventory) -> RowValues:
+    return {
+        "resource_provider_id": provider,
+        "resource_class_id": resource_class,
+        "total": inventory.total,
+        "reserved": inventory.reserved,
+        "min_unit": inventory.min_unit,
+        "max_unit": inventory.max_unit,
+        "step_size": inventory.step_size,
+        "allocation_ratio": inventory.allocation_ratio,
+        "created_at": _time(inventory.written_at_s),
+        "updated_at": None,
+    }
 
 
 def _time(at_s: int) -> datetime:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, Literal, NamedTuple, Self, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
@@ -30,6 +30,9 @@ REVISIONS: Final = ("a082b8bb98d0", "422ece571366")
 nothing but indexes."""
 
 _CHUNK_ROWS: Final = 5000
+
+RowValues = dict[str, Any]
+"""What a statement is given, by column or parameter."""
 
 # -- the tables ---------------------------------------------------------------------------------
 
@@ -198,31 +201,36 @@ _DRIVER: Final = re.compile(r"\A(\w+)\+\w+://")
 _CHARSET: Final = re.compile(r"\?charset=\w+\Z")
 
 
-def source_address(url: str) -> Address:
+def placement_address(url: str) -> Address:
     """Berth's own forms of URL, and what stands in a placement.conf: the driver named there is not used."""
     return parse_address(_CHARSET.sub("", _DRIVER.sub(r"\1://", url)))
 
 
-class Source:
-    """A Placement database at one moment. To be used in a ``with``; the transaction ends with it."""
+class PlacementDatabase:
+    """A connection to a Placement database, in one transaction. To be used in a ``with``: what was not
+    committed within it is rolled back."""
 
-    def __init__(self, address: Address) -> None:
-        self._kind = "sqlite" if isinstance(address, SqliteAddress) else address.kind
-        self._engine = _engine(address)
+    def __init__(self, address: Address, of: Literal["primary", "any"]) -> None:
+        self.kind: Final = "sqlite" if isinstance(address, SqliteAddress) else address.kind
+        self._engine = _engine(address, of)
         self._connection: sa.Connection | None = None
 
-    def __enter__(self) -> "Source":
+    def begin(self) -> None:
+        """Begin the transaction, and refuse a database that is not what is expected."""
+        raise NotImplementedError
+
+    def failure(self, error: SQLAlchemyError) -> Exception:
+        """What is raised for an error of the database."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
         try:
             try:
-                # Begun by hand: no layer in between knows of transactions that only read.
+                # Begun by hand: the drivers of a journal commit every statement.
                 self._connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-                for statement in BEGIN_READING[self._kind]:
-                    self._connection.exec_driver_sql(statement)
-                problem = find_schema_problem(self._connection)
-                if problem is not None:
-                    raise CannotImport(f"the source {problem}")
+                self.begin()
             except SQLAlchemyError as error:
-                raise _failure(error) from error
+                raise self.failure(error) from error
         except BaseException:
             self._close()
             raise
@@ -236,44 +244,68 @@ class Source:
     ) -> None:
         self._close()
 
-    def counts(self) -> dict[str, int]:
-        """How many rows each table has."""
-        count = sa.func.count
-        return {
-            table.name: self._execute(sa.select(count()).select_from(table.table)).scalar_one()
-            for table in TABLES
-        }
+    @property
+    def connection(self) -> sa.Connection:
+        assert self._connection is not None, "a database is used in a with"
+        return self._connection
 
-    def rows(self, table: Table[R]) -> Iterator[R]:
-        """All rows of a table, in the order of its key."""
-        found = self._execute(table.first).fetchall()
-        while found:
-            yield from map(table.make, found)
-            if len(found) < _CHUNK_ROWS:
-                return
-            keys = {f"k{number}": found[-1][place] for number, place in enumerate(table.key_places)}
-            found = self._execute(table.following, keys).fetchall()
-
-    def _execute(self, statement: sa.Select[Any], values: dict[str, Any] | None = None) -> sa.Result[Any]:
-        assert self._connection is not None, "a source is used in a with"
+    def execute(
+        self, statement: sa.Executable, values: RowValues | list[RowValues] | None = None
+    ) -> sa.Result[Any]:
         try:
-            return self._connection.execute(statement, values)
+            return self.connection.execute(statement, values)
         except SQLAlchemyError as error:
-            raise _failure(error) from error
+            raise self.failure(error) from error
 
     def _close(self) -> None:
         if self._connection is not None:
-            # Without a word to the server: it has nothing to commit, and may be gone.
+            # Without a word to the server, which rolls back by itself, and may be gone.
             self._connection.invalidate()
             self._connection.close()
         self._engine.dispose()
 
 
-def _failure(error: SQLAlchemyError) -> CannotImport:
-    return CannotImport(f"cannot read the source: {getattr(error, 'orig', None) or error}")
+class Source(PlacementDatabase):
+    """A Placement database at one moment."""
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(address, "any")
+
+    def begin(self) -> None:
+        for statement in BEGIN_READING[self.kind]:
+            self.connection.exec_driver_sql(statement)
+        problem = find_schema_problem(self.connection)
+        if problem is not None:
+            raise CannotImport(f"the source {problem}")
+
+    def failure(self, error: SQLAlchemyError) -> CannotImport:
+        return CannotImport(f"cannot read the source: {words_of(error)}")
+
+    def counts(self) -> dict[str, int]:
+        """How many rows each table has."""
+        count = sa.func.count
+        return {
+            table.name: self.execute(sa.select(count()).select_from(table.table)).scalar_one()
+            for table in TABLES
+        }
+
+    def rows(self, table: Table[R]) -> Iterator[R]:
+        """All rows of a table, in the order of its key."""
+        found = self.execute(table.first).fetchall()
+        while found:
+            yield from map(table.make, found)
+            if len(found) < _CHUNK_ROWS:
+                return
+            keys = {f"k{number}": found[-1][place] for number, place in enumerate(table.key_places)}
+            found = self.execute(table.following, keys).fetchall()
 
 
-def _engine(address: Address) -> sa.Engine:
+def words_of(error: SQLAlchemyError) -> str:
+    """What the database itself said."""
+    return str(getattr(error, "orig", None) or error)
+
+
+def _engine(address: Address, of: Literal["primary", "any"]) -> sa.Engine:
     # Each driver is imported only by those who use its database.
     if isinstance(address, SqliteAddress):
         from berth.journal.sqlite import sqlite_reader
@@ -282,7 +314,7 @@ def _engine(address: Address) -> sa.Engine:
     if address.kind == "postgresql":
         from berth.journal.postgresql import postgresql_engine
 
-        return postgresql_engine(address, "any")
+        return postgresql_engine(address, of)
     from berth.journal.mysql import mysql_dialect
 
     return mysql_dialect(address).engine

@@ -8,7 +8,7 @@ import pytest
 
 from berth.cli import main
 from berth.engine import start_view
-from berth.importing import source_address
+from berth.importing import placement_address
 from berth.journal import (
     AddressError,
     Conflict,
@@ -406,10 +406,12 @@ def test_a_source_is_left_as_it_is(importer: Importer, tmp_path: Path) -> None:
 
 def test_urls_as_they_stand_in_a_placement_conf() -> None:
     plain = parse_address("mysql://placement:s3cret@db/placement")
-    assert source_address("mysql+pymysql://placement:s3cret@db/placement?charset=utf8") == plain
-    assert source_address("postgresql+psycopg2://db/placement") == parse_address("postgresql://db/placement")
+    assert placement_address("mysql+pymysql://placement:s3cret@db/placement?charset=utf8") == plain
+    assert placement_address("postgresql+psycopg2://db/placement") == parse_address(
+        "postgresql://db/placement"
+    )
     with pytest.raises(AddressError, match="without options"):
-        source_address("mysql+pymysql://db/placement?ssl_ca=/etc/ca.pem")
+        placement_address("mysql+pymysql://db/placement?ssl_ca=/etc/ca.pem")
 
 
 def test_a_missing_source_and_a_bad_one_are_refused(
