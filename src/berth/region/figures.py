@@ -5,12 +5,11 @@ Labels are bounded: of the resource classes that a deployment has made up, the f
 name are shown.
 """
 
-from collections import Counter
 from typing import Final
 
 from berth.api.native.operations import is_overdue
 from berth.api.native.overview import count_hosts, count_servers, sum_by_kind
-from berth.cell.figures import COMPLAINING, HOSTS, OVERDUE, UNDER_WAY
+from berth.cell.figures import COMPLAINING, HOSTS, OVERDUE, UNDER_WAY, count_operations
 from berth.model.placement import CELL
 from berth.model.saga_runs import Outbox
 from berth.model.servers import Action, CellStatus
@@ -74,8 +73,7 @@ def read_figures(view: View, settings: Settings, now_s: int) -> Figures:
     figures[SERVERS] = {(state,): count for state, count in count_servers(view).items()}
     running = view.records.find(Action, "state", "running")
     overdue = [action for action in running if is_overdue(action, now_s)]
-    figures[UNDER_WAY] = _count_by_name(running)
-    figures[OVERDUE] = {**dict.fromkeys(figures[UNDER_WAY], 0.0), **_count_by_name(overdue)}
+    figures |= count_operations([one.name for one in running], [one.name for one in overdue])
     cells = list(view.records.all(CellStatus))
     figures[CELL_UP] = {(cell.id,): cell.is_reachable for cell in cells}
     figures[CONDUCTOR_HEARD] = {(cell.id,): cell.heard_at_s for cell in cells}
@@ -86,10 +84,6 @@ def read_figures(view: View, settings: Settings, now_s: int) -> Figures:
 
 def _name_cells(view: View, cells: list[CellStatus]) -> list[str]:
     return sorted({*(cell.id for cell in cells), *view.records.keys(Outbox, "cell")})
-
-
-def _count_by_name(actions: list[Action]) -> dict[tuple[str, ...], float]:
-    return {(name,): count for name, count in Counter(action.name for action in actions).items()}
 
 
 def _read_capacity(view: View) -> Figures:
