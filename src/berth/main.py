@@ -40,7 +40,7 @@ from berth.engine.attachment import ProcessName
 from berth.engine.engine import Observer
 from berth.engine.figures import keep_figures
 from berth.engine.journal_thread import JournalCalls
-from berth.engine.opening import wait_for_database
+from berth.engine.startup import wait_for_database
 from berth.journal import Address, Journal, JournalFailure, SqliteAddress, open_journal, parse_address
 from berth.model.rejections import Rejection
 from berth.model.servers import Need, Server

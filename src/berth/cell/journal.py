@@ -7,7 +7,7 @@ from berth.engine import Engine, Unavailable
 from berth.engine.attachment import ProcessName
 from berth.engine.engine import Observer
 from berth.engine.journal_thread import JournalCalls, JournalThread
-from berth.engine.opening import wait_for_database
+from berth.engine.startup import wait_for_database
 from berth.journal import Journal, JournalError, open_journal, parse_address
 from berth.model.ids import Index
 from berth.runtime.clock import Clock
