@@ -35,7 +35,7 @@ from berth.model.events import AnyRecord, Origin, RecordChanged
 from berth.model.rejections import Rejection
 from berth.model.saga_runs import Agent, Outbox, SagaRun
 from berth.model.servers import Flavor, Image, Migration, Server
-from berth.region.status_sync import apply_progress
+from berth.region.cell_records import apply_progress
 from berth.runtime.clock import Clock, SystemClock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings

@@ -304,7 +304,7 @@ if event.after is not None:
     ),
     Mutant(
         name="wrong holdings after failure",
-        file="region/status_sync.py",
+        file="region/cell_records.py",
         text="""\
         task=None,
         run=None,
@@ -638,7 +638,7 @@ elif isinstance(record, Agent | Instance) or (isinstance(record, SagaRun) and no
     ),
     Mutant(
         name="migration not brought up",
-        file="region/status_sync.py",
+        file="region/cell_records.py",
         text="""\
     if moved is not None:
         changes.append(replace_record(view, moved))
@@ -651,7 +651,7 @@ elif isinstance(record, Agent | Instance) or (isinstance(record, SagaRun) and no
     ),
     Mutant(
         name="host stays down in the region",
-        file="region/status_sync.py",
+        file="region/cell_records.py",
         text="down = after.is_silent or after.is_forced_down",
         instead="down = after.is_silent or after.is_forced_down or status.down",
         why="a host that is up again gets no servers",

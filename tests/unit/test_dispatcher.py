@@ -30,6 +30,7 @@ from berth.model.saga_runs import (
 from berth.model.servers import Flavor, Held, Place
 from berth.region import status_sync
 from berth.region.cell_links import Dispatcher
+from berth.region.cell_records import apply_assignments
 from berth.runtime.clock import SystemClock
 from berth.runtime.ids import Ids
 from berth.view import View
@@ -200,10 +201,9 @@ async def test_a_host_whose_assignments_are_refused_does_not_stop_the_sync(
     bad, good = make_assignment(FIRST, "bad", "a"), make_assignment(SECOND, "good", "a")
     await write(journals.cell, bad)
     await write(journals.cell, good)
-    apply = status_sync.apply_assignments
 
     def refuse(view: View, host: str, current: Any) -> Enact | None:
-        return Enact((RecordChanged(bad, None),)) if host == "bad" else apply(view, host, current)
+        return Enact((RecordChanged(bad, None),)) if host == "bad" else apply_assignments(view, host, current)
 
     sync = status_sync.StatusSync(journals.region, journals.cell, "cell1")
     with monkeypatch.context() as patched:

@@ -173,7 +173,7 @@ def _name_nearest(view: View, constraint: _Constraint, removed: Mask) -> str:
     if splits:
         roots = view.root_rows[rows[here]]
         sums = np.bincount(roots, most[here], view.row_end)
-        # Of these alone: where all have less than nothing, a row that is not in use would have the most.
+        # Only of hosts that were removed: a row that is not in use sums to 0, an overcommitted host to less.
         best = int(roots[sums[roots].argmax()])
         host, has = view.record(Row(best)), max(0, int(sums[best]))
         return f"{host.name} comes closest: {has} of {amount} {view.classes.name_of(class_id)}."

@@ -2,7 +2,7 @@
 
 from berth.model.commands import Enact
 from berth.model.saga_runs import Agent
-from berth.region.status_sync import apply_host
+from berth.region.cell_records import apply_host
 from berth.sagas.hosts import cell_aggregate
 from tests.worlds import INVENTORY, LARGE, SMALL, RegionWorld, uuid_of
 

@@ -22,7 +22,7 @@ from berth.model.placement import HEALTHY, Inventory, Label, Wanted
 from berth.model.rejections import Rejection
 from berth.model.saga_runs import Agent, Instance, Outbox, SagaRun
 from berth.model.servers import ConflictPolicy, Flavor, Held, Host, Image, Migration, Place, Server
-from berth.region.status_sync import apply_progress
+from berth.region.cell_records import apply_progress
 from berth.runtime.clock import SystemClock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
