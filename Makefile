@@ -84,6 +84,7 @@ docs: setup ## Write the pages that follow from the code
 	$(BIN)/python tools/extra_specs_page.py > docs/guides/extra-specs.md
 	$(BIN)/python -m tools.console_types > src/berth/console/api.d.ts
 	$(BIN)/python -m tools.metrics_table
+	$(BIN)/python -m tools.api_reference
 
 hashes: setup ## Ask the index for the hashes of what the requirements files pin, and write them there
 	$(BIN)/python tools/hashes.py

@@ -128,6 +128,7 @@ ROUTES: Final = (
         policy="berth:aggregates:update",
         name="label_aggregate",
         body=LabelBody,
+        example={"aggregate": {"kind": "rack", "name": "r1"}},
         answer=OneAggregate,
         summary="Set the kind, name and metadata of an aggregate",
         description="A kind, such as `rack`, `zone` or `cell`, makes it a domain of groups and of the "

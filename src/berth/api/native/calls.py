@@ -10,7 +10,7 @@ always in JSON.
 """
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from http import HTTPStatus
@@ -87,8 +87,8 @@ NativeHandler = Callable[[NativeCall], Awaitable[Response]]
 
 @dataclass(frozen=True, kw_only=True)
 class NativeRoute(Route[NativeHandler]):
-    """``answer`` None: a JSON object that no struct describes, or nothing at all where the ``status`` is 204.
-    ``names_in_query``: the query names something, which may be missing (404).
+    """``example`` is of the body. ``answer`` None: a JSON object that no struct describes, or nothing at all
+    where the ``status`` is 204. ``names_in_query``: the query names something, which may be missing (404).
     ``is_stream``: it may be asked for as server-sent events instead. ``is_tagged``: what a GET answers
     follows from the state alone, so that a client can ask whether it has it already.
     """
@@ -98,6 +98,7 @@ class NativeRoute(Route[NativeHandler]):
     description: str
     query: type[msgspec.Struct] = NoQuery
     body: type[msgspec.Struct] | None = None
+    example: Mapping[str, Any] | None = None
     answer: type[msgspec.Struct] | None = None
     status: int = 200
     names_in_query: bool = False

@@ -482,6 +482,15 @@ ROUTES: Final = (
         policy="berth:clusters:create",
         name="create_cluster",
         body=CreateCluster,
+        example={
+            "cluster": {
+                "name": "hadoop",
+                "node_groups": [
+                    {"name": "worker", "flavor": "m1.small", "count": 3, "processes": ["datanode"]}
+                ],
+                "anti_affinity": ["datanode"],
+            }
+        },
         answer=OneCluster,
         status=202,
         summary="Create a cluster",
@@ -519,6 +528,7 @@ ROUTES: Final = (
         policy="berth:clusters:update",
         name="scale_cluster",
         body=ScaleCluster,
+        example={"counts": {"worker": 5}},
         answer=OneCluster,
         status=202,
         summary="Give node groups more or fewer nodes, add and remove node groups",
@@ -533,6 +543,7 @@ ROUTES: Final = (
         policy="berth:clusters:update",
         name="replace_node",
         body=ReplaceNode,
+        example={"force": False},
         answer=OneCluster,
         status=202,
         summary="Replace the server of a node",

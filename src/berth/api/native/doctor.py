@@ -167,6 +167,7 @@ ROUTES: Final = (
         policy="berth:doctor:repair",
         name="repair",
         body=Repair,
+        example={"findings": "all", "dry_run": True},
         answer=Repairs,
         summary="Repair what can be repaired safely",
         description="One by one; each finding is checked again in the same turn. A dry run unless "

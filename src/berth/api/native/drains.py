@@ -342,6 +342,7 @@ ROUTES: Final = (
         policy="berth:drains:create",
         name="start_drain",
         body=StartDrain,
+        example={"drain": {"dry_run": True}},
         answer=OneDrain,
         status=202,
         summary="Drain a host",

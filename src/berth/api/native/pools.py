@@ -142,7 +142,8 @@ class CreatedPool(NewPool, frozen=True, kw_only=True):
 
 class ReplacedPool(NewPool, frozen=True, kw_only=True):
     generation: Annotated[
-        int | None, Meta(description="The generation that was read; null: whatever it is.")
+        Annotated[int, Meta(ge=0, le=2**63 - 1)] | None,
+        Meta(description="The generation that was read; null: whatever it is."),
     ] = None
 
 
@@ -407,6 +408,13 @@ ROUTES: Final = (
         policy="berth:pools:create",
         name="create_pool",
         body=CreatePoolBody,
+        example={
+            "pool": {
+                "name": "nas",
+                "inventories": {"DISK_GB": {"total": 50000}},
+                "aggregates": ["5a8f6d1e-4c1b-4c57-9d2b-0f1c2d3e4f50"],
+            }
+        },
         answer=OnePool,
         status=201,
         summary="Create a pool",
@@ -429,6 +437,13 @@ ROUTES: Final = (
         policy="berth:pools:update",
         name="replace_pool",
         body=ReplacePoolBody,
+        example={
+            "pool": {
+                "name": "nas",
+                "inventories": {"DISK_GB": {"total": 60000}},
+                "aggregates": ["5a8f6d1e-4c1b-4c57-9d2b-0f1c2d3e4f50"],
+            }
+        },
         answer=OnePool,
         summary="Make a pool what is described, or create it",
         description="The whole pool is replaced; one that is described already does not change. A class that "

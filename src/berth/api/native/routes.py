@@ -8,7 +8,7 @@ it and off the structs that it names.
 import re
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -42,22 +42,15 @@ async def show_openapi(call: NativeCall) -> Response:
     return respond_fixed(call, openapi_json())
 
 
-ROUTES: Final[tuple[NativeRoute, ...]] = (
-    *allocations.ROUTES,
-    *usage.ROUTES,
-    *events.ROUTES,
-    *groups.ROUTES,
-    *aggregates.ROUTES,
-    *overview.ROUTES,
-    *hosts.ROUTES,
-    *operations.ROUTES,
-    *cells.ROUTES,
-    *drains.ROUTES,
-    *pools.ROUTES,
-    *schedule.ROUTES,
-    *servers.ROUTES,
-    *doctor.ROUTES,
-    *clusters.ROUTES,
+class Tag(NamedTuple):
+    """Routes that belong together in the description."""
+
+    name: str
+    about: str
+    routes: tuple[NativeRoute, ...]
+
+
+_API: Final = (
     *caller.ROUTES,
     NativeRoute(
         "GET",
@@ -70,10 +63,31 @@ ROUTES: Final[tuple[NativeRoute, ...]] = (
     ),
 )
 
+TAGS: Final = (
+    Tag("allocations", "Who holds what: consumers, and their allocations.", allocations.ROUTES),
+    Tag("usage", "Capacity, use and what is free, summed up.", usage.ROUTES),
+    Tag("events", "Every change, who asked for it and when: in pages, or as a stream.", events.ROUTES),
+    Tag("groups", "Consumers that share or avoid a host, a rack or a zone.", groups.ROUTES),
+    Tag("aggregates", "Kinds, names and metadata of aggregates.", aggregates.ROUTES),
+    Tag("overview", "Whether everything is well, and if not, what to do.", overview.ROUTES),
+    Tag("hosts", "Hosts: what they have, who holds it, and their status.", hosts.ROUTES),
+    Tag("operations", "What is under way on servers, and what has failed.", operations.ROUTES),
+    Tag("cells", "Whether each cell can be reached and is at work.", cells.ROUTES),
+    Tag("drains", "Hosts that all servers are to leave.", drains.ROUTES),
+    Tag("pools", "What hosts share: storage, addresses.", pools.ROUTES),
+    Tag("scheduling", "Choose hosts and claim them; why there, why nowhere, how many fit.", schedule.ROUTES),
+    Tag("servers", "What servers hold, and what other services need for them.", servers.ROUTES),
+    Tag("doctor", "What does not add up, and repairs.", doctor.ROUTES),
+    Tag("clusters", "Servers that are kept at a number, and apart by a ratio.", clusters.ROUTES),
+    Tag("api", "The caller, and this description.", _API),
+)
+
+ROUTES: Final[tuple[NativeRoute, ...]] = tuple(route for tag in TAGS for route in tag.routes)
+
 
 @cache
 def openapi_json() -> bytes:
-    return describe_routes(PREFIX, ROUTES)
+    return describe_routes(PREFIX, TAGS)
 
 
 # -- the description ----------------------------------------------------------------------------
@@ -86,6 +100,7 @@ _REFUSALS: Final = {
     "403": "The policy does not allow it (`berth.forbidden`).",
     "405": "Another method is known here (`berth.method_not_allowed`).",
     "406": "Something else than JSON is asked for (`berth.not_acceptable`).",
+    "500": "A bug of Berth (`berth.unexpected`): the log of the server has it under the id of the request.",
     "503": "The ledger cannot be reached, or too much is asked of it at once (`berth.unavailable`, "
     "`berth.overloaded`, `berth.too_many_streams`, `berth.too_many_searches`); try again after `Retry-After` "
     "seconds.",
@@ -119,16 +134,19 @@ _NAMED: Final = {
 _TEXT: Final = {"type": "string"}
 
 
-def describe_routes(prefix: str, routes: Sequence[NativeRoute]) -> bytes:
+def describe_routes(prefix: str, tags: Sequence[Tag]) -> bytes:
     paths: dict[str, Object] = {}
+    routes = [route for tag in tags for route in tag.routes]
     answers = [route.answer for route in routes if route.answer is not None]
     bodies = [route.body for route in routes if route.body is not None]
     described: list[type] = list(dict.fromkeys([*answers, *bodies, Refusals]))
     schemas, components = msgspec.json.schema_components(described, ref_template=_TEMPLATE)
     references: dict[type, Object] = dict(zip(described, schemas, strict=True))
-    for route in routes:
-        path = prefix + route.path
-        paths.setdefault(path, {})[route.method.lower()] = _operation(path, route, references)
+    for tag in tags:
+        for route in tag.routes:
+            path = prefix + route.path
+            operation = _operation(path, route, references) | {"tags": [tag.name]}
+            paths.setdefault(path, {})[route.method.lower()] = operation
     document = {
         "openapi": "3.1.0",
         "info": {
@@ -137,6 +155,8 @@ def describe_routes(prefix: str, routes: Sequence[NativeRoute]) -> bytes:
             "summary": "What Berth offers beyond the OpenStack Placement API, on the same ledger.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
+        "servers": [{"url": "/", "description": "The server that gave this description."}],
+        "tags": [{"name": tag.name, "description": tag.about} for tag in tags],
         "paths": paths,
         "components": {
             "schemas": components,
@@ -180,7 +200,7 @@ def _operation(path: str, route: NativeRoute, references: dict[type, Object]) ->
         "responses": _responses(route.status, contents, refused, references, is_tagged=is_tagged),
     }
     if route.body is not None:
-        content = {"application/json": {"schema": references[route.body]}}
+        content = {"application/json": {"schema": references[route.body], "example": route.example}}
         operation["requestBody"] = {"required": True, "content": content}
     return operation
 

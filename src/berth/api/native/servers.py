@@ -257,6 +257,7 @@ ROUTES: Final = (
         policy="berth:needs:update",
         name="put_need",
         body=NeedBody,
+        example={"resources": {"NET_BW_EGR_KILOBIT_PER_SEC": 400}},
         answer=OneNeed,
         summary="Put a need of a server",
         description="Part of every claim and move of the server from now on. It is claimed at once, on the "
