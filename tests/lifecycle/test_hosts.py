@@ -587,3 +587,23 @@ async def test_what_others_have_deleted_of_a_host_is_written_again(
         assert [one["inventories"] for one in after] == [one["inventories"] for one in before]
         assert await cloud.read(lambda view: examine(view, 10**10)) == ()
         await operator.is_up_for_a_while()
+
+
+async def test_no_host_is_down_because_the_database_was_away_for_longer_than_the_heartbeat_timeout(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It was away for less than the engine waits for it, so nobody was refused: heartbeats waited, and were
+    old when it was back."""
+    caplog.set_level("INFO")
+    async with SimCloud(seed=11, hosts=5, heartbeat_timeout_s=4).running() as cloud:
+        await asyncio.sleep(30)
+        caplog.clear()
+        for _ in range(5):
+            cloud.cells["cell1"].database.is_away = True
+            await asyncio.sleep(8)
+            cloud.cells["cell1"].database.is_away = False
+            await asyncio.sleep(30)
+        assert [text for text in caplog.messages if ": down" in text] == []
+        # One that is silent is down all the same.
+        cloud.hosts[NAME].kill()
+        await cloud.until(lambda view: len(view.down) == 1)

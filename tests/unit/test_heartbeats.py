@@ -25,34 +25,77 @@ HOST = Agent(id="host-1", name="host-1", driver="sim")
 TIMEOUT_S = 30.0
 
 
+class RecentEngine(ViewEngine):
+    async def read_recent(self, answer: Callable[[View], Any]) -> Any:
+        return await self.read(answer)
+
+
+class SlowJournal:
+    """The engine of a cell, and what has it written. The next look at the journal, and the next change of it,
+    take so many seconds; a host is heard of during the change, or none is."""
+
+    def __init__(self, *hosts: Agent) -> None:
+        self.clock, self.view = FakeClock(), View()
+        for host in hosts:
+            self.view.apply(RecordChanged(None, host))
+        self._engine = RecentEngine(self.view, self.clock)
+        self.look_s = self.change_s = 0.0
+        self.heard: str | None = None
+        self.heartbeats = Heartbeats(cast(Engine, self), Mailbox(), self.clock, TIMEOUT_S, self.enact)
+
+    async def read_recent(self, answer: Callable[[View], Any]) -> Any:
+        self.clock.advance(self.look_s)
+        self.look_s = 0.0
+        return await self._engine.read(answer)
+
+    async def enact(self, make: Callable[[View], Any]) -> None:
+        self.clock.advance(self.change_s)
+        self.change_s = 0.0
+        if self.heard is not None:
+            self.heartbeats.hear(self.heard)
+        command = make(self.view)
+        if isinstance(command, Enact):
+            for change in command.changes:
+                self.view.apply(change)
+
+    async def look_every(self, pause_s: float, times: int) -> list[str]:
+        """Look for hosts that are overdue, again and again; those that are down then."""
+        for _ in range(times):
+            self.clock.advance(pause_s)
+            await self.heartbeats._mark_overdue()
+        return [agent.id for agent in self.view.records.all(Agent) if agent.is_down]
+
+
 @pytest.mark.parametrize("is_heard_late", [False, True])
 async def test_a_host_that_is_heard_of_while_its_mark_waits_to_be_written_is_not_marked_down(
     is_heard_late: bool,
 ) -> None:
-    clock, view = FakeClock(), View()
-    view.apply(RecordChanged(None, HOST))
-    engine = ViewEngine(view, clock)
-
-    async def enact(make: Callable[[View], Any]) -> None:
-        """The journal is slow, and a heartbeat comes meanwhile."""
-        if is_heard_late:
-            heartbeats.hear(HOST.id)
-        command = make(view)
-        if isinstance(command, Enact):
-            for change in command.changes:
-                view.apply(change)
-
-    heartbeats = Heartbeats(cast(Engine, engine), Mailbox(), clock, TIMEOUT_S, enact)
-    clock.advance(TIMEOUT_S + 1)
-    await heartbeats._mark_overdue(0)
-    agent = view.records.get(Agent, HOST.id)
-    assert agent is not None
-    assert agent.is_down is not is_heard_late
+    journal = SlowJournal(HOST)
+    journal.heard = HOST.id if is_heard_late else None
+    assert await journal.look_every(TIMEOUT_S / 4, 5) == ([] if is_heard_late else [HOST.id])
 
 
-class RecentEngine(ViewEngine):
-    async def read_recent(self, answer: Callable[[View], Any]) -> Any:
-        return await self.read(answer)
+async def test_a_host_that_could_not_be_heard_while_the_database_was_away_has_the_whole_timeout() -> None:
+    """All heartbeats wait for the database, and so does the look at the hosts: it was not away for so long
+    that anybody was refused, and all hosts were down for a moment when it was back."""
+    journal = SlowJournal(HOST)
+    journal.look_s = 3 * TIMEOUT_S
+    assert await journal.look_every(TIMEOUT_S / 4, 4) == []
+    assert await journal.look_every(TIMEOUT_S / 4, 2) == [HOST.id]
+
+
+async def test_a_host_is_not_down_because_the_mark_of_another_had_to_wait_for_the_database() -> None:
+    other = msgspec.structs.replace(HOST, id="host-2", name="host-2")
+    journal = SlowJournal(HOST, other)
+    journal.change_s = 3 * TIMEOUT_S
+    assert await journal.look_every(TIMEOUT_S / 4, 5) == []
+    assert await journal.look_every(TIMEOUT_S / 4, 5) == [HOST.id, other.id]
+
+
+async def test_a_conductor_that_was_stopped_for_a_while_has_heard_nobody() -> None:
+    journal = SlowJournal(HOST)
+    assert await journal.look_every(5 * TIMEOUT_S, 1) == []
+    assert await journal.look_every(TIMEOUT_S / 4, 5) == [HOST.id]
 
 
 class LateEngine(RecentEngine):

@@ -43,6 +43,10 @@ _CHECK_EVERY: Final = 10
 """After how many heartbeat timeouts the providers of all hosts have been checked once."""
 _LEFTOVERS_MAX: Final = 100
 """Of one answer. An agent that has destroyed them polls again."""
+_LOOK_SHARE: Final = 0.25
+"""After how much of the heartbeat timeout hosts that are overdue are looked for again."""
+_DEAF_SHARE: Final = 0.5
+"""How much of the timeout may pass between two answers of the database before it was away."""
 _TOO_LARGE: Final = "The report is too large for the cell's journal."
 _STILL_WRITING: Final = "Placement is slow: the report is still being written."
 _NOT_WRITTEN: Final = "The report was not written because of an internal error: see the conductor's log."
@@ -414,7 +418,11 @@ class HostRegistry:
 
 
 class Heartbeats:
-    """When each host was last heard of."""
+    """When each host was last heard of.
+
+    While the cell's database is away, heartbeats wait for it and so does whoever looks for the hosts that
+    are overdue. What was not heard then says nothing of a host: each has the whole timeout once the database
+    has answered again, and as well after this process was stopped for a while."""
 
     def __init__(
         self, engine: Engine, mailbox: Mailbox, clock: Clock, timeout_s: float, enact: Enactment
@@ -425,37 +433,50 @@ class Heartbeats:
         self._timeout_s = timeout_s
         self._enact = enact
         self._heard_ns: dict[str, int] = {}
+        # Since when heartbeats are heard without a pause, and when the database last answered here.
+        self._hears_since_ns = self._answered_ns = clock.monotonic_ns()
 
     def hear(self, host: str) -> None:
         self._heard_ns[host] = self._clock.monotonic_ns()
 
     async def watch(self) -> None:
         """Mark hosts down, until another conductor has taken over."""
-        started_ns = self._clock.monotonic_ns()
+        self._begin()
         while not self._engine.stopping:
-            await asyncio.sleep(self._timeout_s / 4)
+            await asyncio.sleep(self._timeout_s * _LOOK_SHARE)
             try:
-                await self._mark_overdue(started_ns)
+                await self._mark_overdue()
             except ConductorReplaced:
                 return
             except (Unavailable, Overloaded) as error:
                 _log.warning("the cell's journal is unavailable, no host is marked down meanwhile: %s", error)
-                # No heartbeat could be heard meanwhile.
-                started_ns = self._clock.monotonic_ns()
-                self._heard_ns.clear()
+                self._begin()
             except Exception:
                 _log.exception("checking heartbeats failed unexpectedly, retrying")
 
-    async def _mark_overdue(self, started_ns: int) -> None:
+    def _begin(self) -> None:
+        """Give every host the whole timeout from now on."""
+        self._hears_since_ns = self._answered_ns = self._clock.monotonic_ns()
+
+    def _note_answer(self) -> None:
+        """The database has answered, or need not be asked. If that has taken long, nothing was heard."""
+        now_ns = self._clock.monotonic_ns()
+        if (now_ns - self._answered_ns) / 1e9 > self._timeout_s * _DEAF_SHARE:
+            self._hears_since_ns = now_ns
+        self._answered_ns = now_ns
+
+    async def _mark_overdue(self) -> None:
         # What others have written a moment ago is judged with the change.
         known = await self._engine.read_recent(lambda view: list(view.records.all(Agent)))
+        self._note_answer()
         for agent in known:
-            if not agent.is_down and self._is_overdue(agent.id, started_ns):
-                await self._mark_down(agent, started_ns)
+            if not agent.is_down and self._is_overdue(agent.id):
+                await self._mark_down(agent)
+                self._note_answer()
 
-    def _is_overdue(self, host: str, started_ns: int) -> bool:
-        waited_ns = self._clock.monotonic_ns() - self._heard_ns.get(host, started_ns)
-        return waited_ns / 1e9 > self._timeout_s
+    def _is_overdue(self, host: str) -> bool:
+        since_ns = max(self._heard_ns.get(host, 0), self._hears_since_ns)
+        return (self._clock.monotonic_ns() - since_ns) / 1e9 > self._timeout_s
 
     def _find_last_s(self, host: str) -> int | None:
         """When the last heartbeat of a host came; None if this conductor has heard none."""
@@ -464,12 +485,13 @@ class Heartbeats:
             return None
         return (self._clock.now_ns() - self._clock.monotonic_ns() + heard_ns) // 1_000_000_000
 
-    async def _mark_down(self, agent: Agent, started_ns: int) -> None:
+    async def _mark_down(self, agent: Agent) -> None:
         now_s = self._clock.now_ns() // 1_000_000_000
 
         def propose(view: View) -> Enact | None:
-            # It may have been heard of while this waited for its turn.
-            if not self._is_overdue(agent.id, started_ns):
+            # While this waited for its turn, the host may have been heard of, or nobody could be.
+            self._note_answer()
+            if not self._is_overdue(agent.id):
                 return None
             return saga_runs.mark_host(view, agent.id, True, now_s, heard_at_s=self._find_last_s(agent.id))
 
