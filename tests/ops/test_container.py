@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import httpx
 import pytest
 
 from tests.servers import HOST, ROOT, ServerProcess, running
@@ -75,7 +76,9 @@ class Container:
     def translate(self, word: str) -> str:
         for there in ("/etc/berth", "/var/lib/berth"):
             word = word.replace(there, str(self.state))
-        return word.replace("0.0.0.0:8778", f"{HOST}:{self.port}").replace(":8778", f":{self.port}")
+        for port in (8778, 9178):
+            word = word.replace(f"0.0.0.0:{port}", f"{HOST}:{self.port}").replace(f":{port}", f":{self.port}")
+        return word
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -88,12 +91,15 @@ class Container:
         )
 
     def make_env(self) -> dict[str, str]:
-        return {**self.env, "STATE": str(self.state), "OWNER": find("USER")[0]}
+        given = {name: self.translate(value) for name, value in self.env.items()}
+        return {**given, "STATE": str(self.state), "OWNER": find("USER")[0]}
 
-    def make_server(self) -> ServerProcess:
+    def make_server(self, words: Sequence[str] | None = None) -> ServerProcess:
+        """``words``: the part to run, in place of a region."""
+
         def command(port: int) -> list[str]:
             self.port = port
-            return self.wrap([*json.loads(find("ENTRYPOINT")[0]), *json.loads(find("CMD")[0])])
+            return self.wrap([*json.loads(find("ENTRYPOINT")[0]), *(words or json.loads(find("CMD")[0]))])
 
         return ServerProcess(command, self.state / "server.log", self.make_env())
 
@@ -125,3 +131,34 @@ def test_a_root_that_can_only_be_read_is_enough(container: Container) -> None:
         assert server.stop() == 0
     assert server.complaints() == []
     assert (container.state / "region.db").exists()
+
+
+def read_agent_command() -> tuple[dict[str, str], list[str]]:
+    """How the comment of the file, and the guide, have an agent run: its variables, and the words behind the
+    image."""
+    comment = "\n".join(line[4:] for line in FILE.read_text().splitlines() if line.startswith("#   "))
+    (words,) = (one for one in find_commands(comment) if "agent" in one)
+    assert words in find_commands((ROOT / "docs/guides/run-in-production.md").read_text())
+    published, _ = words[words.index("--publish") + 1].split(":")
+    assert published in find("EXPOSE")[0].split()
+    given = [words[place + 1] for place, word in enumerate(words) if word == "--env"]
+    return dict(one.split("=", 1) for one in given), words[words.index("berth") + 1 :]
+
+
+def find_commands(text: str) -> list[list[str]]:
+    return [one.split() for one in re.findall("podman run .*", text.replace("\\\n", " "))]
+
+
+def test_an_agent_is_watched_as_a_region_is(container: Container) -> None:
+    variables, words = read_agent_command()
+    # Nobody is there: an agent shows how it is all the same.
+    words[words.index("--conductor") + 1] = f"http://{HOST}:1"
+    container.env |= variables
+    (health,) = find("HEALTHCHECK")
+    check = json.loads(health[health.index("[") :])
+    server = container.make_server(words)
+    with running(server):
+        looked = container.run(*check)
+        assert looked.returncode == 0, looked.stderr
+        assert "\nberth_agent_hosts_registered 0.0\n" in httpx.get(f"{server.url}/metrics").text
+        assert server.stop() == 0

@@ -99,6 +99,8 @@ def test_units_and_examples_are_a_region(tmp_path: Path) -> None:
             while len(client.get("/berth/v1/hosts", params={"state": "up"}).json()["hosts"]) < 4:
                 assert time.monotonic() < deadline_s, agent.log
                 time.sleep(0.1)
+            metrics = httpx.get(f"http://{network}1:9178/metrics").text
+            assert "\nberth_agent_hosts_registered 4.0\n" in metrics
         finally:
             assert agent.stop() == 0
     assert region.complaints() == []

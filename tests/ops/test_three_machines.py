@@ -19,11 +19,12 @@ from typing import Final
 
 import httpx
 import pytest
+import yaml
 
 from tests.databases.galera import Galera
 from tests.databases.standby import Pair
 from tests.ops.machines import OPS, UNITS, Machine, pick_network
-from tests.packages import HAPROXY, PackageMissing, require
+from tests.packages import HAPROXY, PROMETHEUS, PackageMissing, require
 from tests.servers import ServerProcess
 from tests.waiting import WITHIN_S
 
@@ -33,6 +34,13 @@ EXAMPLES: Final = OPS / "three-machines"
 CELLS: Final = {"cell1": 1, "cell2": 2}
 """The machine that each cell's conductor runs on. The third is there for both."""
 SPARE: Final = 3
+PROMETHEUS_FILE: Final = EXAMPLES / "prometheus.yml"
+SHOWN: Final = {
+    "berth": "berth_event_streams ",
+    "berth-cell": 'berth_hosts{state="up"} ',
+    "berth-agent": "berth_agent_hosts_registered ",
+}
+"""What the processes of a job say."""
 HOSTS: Final = 8
 WRITERS: Final = 3
 PROGRESS: Final = 30
@@ -133,7 +141,18 @@ class Site:
                 agent.launch()
             with self.client() as client:
                 self.wait(client, lambda: _count_up(client) == HOSTS, "all hosts are up")
+            self.check_metrics()
             yield
+
+    def check_metrics(self) -> None:
+        """Whatever Prometheus is told to watch is there, and is what it is called."""
+        watched = yaml.safe_load(PROMETHEUS_FILE.read_text().replace("10.0.0.", self.network))
+        context = ssl.create_default_context(cafile=str(self.ca))
+        for job in watched["scrape_configs"]:
+            for target in job["static_configs"][0]["targets"]:
+                url = f"{job.get('scheme', 'http')}://{target}/metrics"
+                page = httpx.get(url, verify=context).text
+                assert f"\n{SHOWN[job['job_name']]}" in page, f"{url}: {page[:500]}"
 
     def client(self) -> httpx.Client:
         context = ssl.create_default_context(cafile=str(self.ca))
@@ -331,6 +350,22 @@ def lose_processes(site: Site, work: Work) -> None:
     first.kill()
     work.go_on()
     first.launch()
+
+
+def test_prometheus_accepts_its_file(tmp_path: Path) -> None:
+    try:
+        require(*PROMETHEUS)
+    except PackageMissing as missing:
+        pytest.skip(str(missing))
+    shutil.copy(OPS / "alerts.yml", tmp_path / "berth-alerts.yml")
+    (tmp_path / "berth-ca.pem").touch()
+    config = tmp_path / "prometheus.yml"
+    config.write_text(PROMETHEUS_FILE.read_text().replace("/etc/prometheus/", f"{tmp_path}/"))
+    checked = subprocess.run(
+        ["promtool", "check", "config", config], capture_output=True, text=True, timeout=60
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert "rules found" in checked.stdout
 
 
 def test_on_galera(galera: Galera, tmp_path: Path) -> None:
