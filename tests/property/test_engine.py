@@ -110,6 +110,11 @@ class TroubledJournal(Journal):
             self.before_read.popleft()()
         return self.real.read(after, count_max)
 
+    def read_some(self, after: Index) -> tuple[list[Batch], bool]:
+        if self.before_read:
+            self.before_read.popleft()()
+        return self.real.read_some(after)
+
     def execute(self, statement: Any, parameters: dict[str, Any] | None = None) -> Any:
         return self.real.execute(statement, parameters)
 

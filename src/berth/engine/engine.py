@@ -84,8 +84,6 @@ _REHEARSED: Final = 50
 
 _START_S: Final = 3600.0
 """How long a whole journal may be read."""
-_TAIL_BATCHES: Final = 1000
-"""How much of the journal's end is read in one call, which has a deadline."""
 
 _AWAY: Final = "The database is unavailable. Retry later."
 _SILENT: Final = "The database does not answer. Retry later."
@@ -1028,9 +1026,10 @@ class Engine:
         untold = False
         try:
             try:
-                tail: list[Batch] | None = None
-                while tail is None or len(tail) == _TAIL_BATCHES:
-                    tail = await self._calls.call(self._read_tail, self.view.index)
+                is_all = False
+                while not is_all:
+                    # A part at a time: a call has a deadline.
+                    tail, is_all = await self._calls.call(self._journal.read_some, self.view.index)
                     for batch in tail:
                         apply_batch(self.view, batch)
                         outcomes = tried.get(batch.id, outcomes)
@@ -1073,9 +1072,6 @@ class Engine:
         if left:
             self._tell_news()
         return bool(left)
-
-    def _read_tail(self, after: Index) -> list[Batch]:
-        return list(self._journal.read(after, _TAIL_BATCHES))
 
     async def _read_whole(self) -> View:
         return await self._calls.call(start_view, self._journal, answer_s=_START_S)

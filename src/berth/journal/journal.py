@@ -80,10 +80,12 @@ from berth.model.ids import Index
 
 T = TypeVar("T")
 
-_READ_BATCHES: Final = 1000
-
+_FIRST_ROWS: Final = 8
+"""How many rows are read without asking first how large they are."""
+_CHUNK_ROWS: Final = 1000
 ROWS_BYTES: Final = 4 << 20
-"""How much of a journal a backup has in memory."""
+"""How many rows, and how much of the journal, are read together behind those."""
+_ROWS_MAX: Final = 1 << 62
 
 _PREPARE_ATTEMPTS: Final = 20
 """More than there are processes that start together."""
@@ -319,36 +321,37 @@ class Journal:
     def read(self, after: Index, count_max: int | None = None) -> Iterator[Batch]:
         """The batches behind ``after``, in order, without a gap; ``Pruned`` where they are not kept,
         ``Damaged`` at one that is not what was written."""
-        for row in self._read_rows(after, count_max):
-            yield self._batch_of(row)
+        return map(self._batch_of, self._read_rows(after, count_max, _FIRST_ROWS))
+
+    def read_some(self, after: Index) -> tuple[list[Batch], bool]:
+        """The batches behind ``after`` as ``read`` reads them, as far as they fit into memory together; and
+        whether they are all."""
+        batches = list(self.read(after, _FIRST_ROWS))
+        if len(batches) < _FIRST_ROWS:
+            return batches, True
+        last = batches[-1].index
+        count = self._count_small(last, _CHUNK_ROWS)
+        batches.extend(map(self._batch_of, self._read_rows(last, count, count)))
+        return batches, False
 
     def read_rows(self, after: Index, until: Index) -> Iterator[JournalRow]:
-        """The rows behind ``after`` up to ``until``, as ``read`` reads them. However large they are,
-        ``ROWS_BYTES`` of them are in memory at a time, or one."""
-        while after < until:
-            count = self._count_small(after, until - after)
-            if count == 0:
-                raise Damaged(f"the journal has no entry {after + 1}")
-            yield from self._read_rows(after, count)
-            after = Index(after + count)
+        """The rows behind ``after`` up to ``until``, as ``read`` reads them; ``Damaged`` if they end
+        before."""
+        for row in self._read_rows(after, until - after, 0):
+            yield row
+            after = row.index
+        if after < until:
+            raise Damaged(f"the journal has no entry {after + 1}")
 
-    def _count_small(self, after: Index, count_max: int) -> int:
-        """How many of the rows behind an index are small enough to be read together."""
-        sizes = self.execute(_SIZES, {"after": after, "count": min(count_max, _READ_BATCHES)}).scalars().all()
-        total = count = 0
-        for size in sizes:
-            total += size
-            if count and total > ROWS_BYTES:
-                break
-            count += 1
-        return count
-
-    def _read_rows(self, after: Index, count_max: int | None) -> Iterator[JournalRow]:
+    def _read_rows(self, after: Index, count_max: int | None, first: int) -> Iterator[JournalRow]:
+        """The rows behind an index, verified. Those that are small enough are fetched together. How large
+        the ``first`` are is not asked: whoever follows the journal mostly finds one or none."""
         # Before the rows: what is pruned in between then shows as a missing beginning.
         previous = self._digests(after)
-        expected, left = after + 1, count_max
-        while left is None or left > 0:
-            count = _READ_BATCHES if left is None else min(left, _READ_BATCHES)
+        expected = after + 1
+        left = _ROWS_MAX if count_max is None else count_max
+        count = min(left, first) or self._count_small(after, left)
+        while count:
             rows = self._rows_after(expected - 1, count)
             for row in rows:
                 if row.index != expected:
@@ -364,12 +367,28 @@ class Journal:
                 self._see(rows[-1])
             if len(rows) < count:
                 return
-            left = None if left is None else left - len(rows)
+            left -= len(rows)
+            count = self._count_small(Index(expected - 1), left)
+
+    def _count_small(self, after: Index, count_max: int) -> int:
+        """How many of the rows behind an index are small enough to be read together: those of ``ROWS_BYTES``,
+        or one."""
+        if not count_max:
+            return 0
+        sizes = self.execute(_SIZES, {"after": after, "count": min(count_max, _CHUNK_ROWS)}).scalars().all()
+        total = count = 0
+        for size in sizes:
+            total += size
+            if count and total > ROWS_BYTES:
+                break
+            count += 1
+        return count
 
     def find_unknown(self) -> str | None:
         """What of all that is kept this program would skip, in words; None if it reads all of it."""
         index = self.head() - 1
-        while rows := self._rows_after(index, _READ_BATCHES):
+        while count := self._count_small(Index(index), _CHUNK_ROWS):
+            rows = self._rows_after(index, count)
             for row in rows:
                 signature, body = split_signature(row.body)
                 unknown = find_unknown(body)

@@ -26,7 +26,7 @@ import contextlib
 import functools
 import itertools
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import sqlalchemy as sa
@@ -220,14 +220,14 @@ class SimJournal(Journal):
         # Behind which index there was nothing, and how much had changed in the database by then.
         self._nothing_behind: tuple[int, int] | None = None
 
-    def read(self, after: Index, count_max: int | None = None) -> Iterator[Batch]:
+    def read_some(self, after: Index) -> tuple[list[Batch], bool]:
         """Nothing is asked again of a database in which nothing has changed since there was nothing."""
         asked = (after, self._database.changes)
         if self.fails_after is None and self._nothing_behind == asked:
-            return iter(())
-        batches = list(super().read(after, count_max))
+            return [], True
+        batches, is_all = super().read_some(after)
         self._nothing_behind = None if batches else asked
-        return iter(batches)
+        return batches, is_all
 
     def _do(self, work: Callable[[sa.Connection], Any], *, writes: bool) -> Any:
         if self._database.is_fenced(self._seen[0] if self._seen is not None else 0):

@@ -34,7 +34,7 @@ class Looks:
             database.decide = self._count
 
     def _count(self, process: Process, name: str, arguments: tuple[Any, ...]) -> None:
-        if name == "_read_tail":
+        if name == "read_some":
             self.by_process[process.name] = self.by_process.get(process.name, 0) + 1
 
 

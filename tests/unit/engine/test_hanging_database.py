@@ -146,7 +146,8 @@ async def test_a_server_that_stops_does_not_wait_for_it(tmp_path: Path) -> None:
 
 async def test_a_long_tail_is_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each part has its deadline, so what is read in time is not read once more."""
-    monkeypatch.setattr("berth.engine.engine._TAIL_BATCHES", 3)
+    monkeypatch.setattr("berth.journal.journal._FIRST_ROWS", 2)
+    monkeypatch.setattr("berth.journal.journal._CHUNK_ROWS", 1)
 
     async with (
         running(tmp_path / "db", shared=True) as one,
@@ -169,7 +170,7 @@ async def test_what_is_found_in_the_first_part_of_a_tail_is_not_done_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The append gets in and seems to fail; of what is read then, only the part that has it can be read."""
-    monkeypatch.setattr("berth.engine.engine._TAIL_BATCHES", 1)
+    monkeypatch.setattr("berth.journal.journal._FIRST_ROWS", 1)
 
     async with running(tmp_path / "db", shared=True, outage_seconds=30) as world:
         world.journal.after_append.append(fail)

@@ -1,12 +1,14 @@
 """The journal on SQLite: what is appended is read, and everything that is not in order is named."""
 
 import contextlib
+import random
 import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -24,6 +26,7 @@ from berth.journal import (
     open_journal,
 )
 from berth.journal.database import Damaged
+from berth.journal.journal import ROWS_BYTES
 from berth.journal.sqlite import sqlite_dialect
 from berth.model.events import (
     AggregatesChanged,
@@ -47,6 +50,7 @@ from berth.model.placement import Consumer, Inventory
 HOST = ProviderId("00000000-0000-0000-0000-000000000001")
 SERVER = ConsumerId("10000000-0000-0000-0000-000000000001")
 START = Index(0)
+LARGE_BYTES = ROWS_BYTES // 6
 
 
 @pytest.fixture
@@ -385,3 +389,57 @@ def test_a_process_that_loses_a_race_to_create_the_tables_looks_again(path: Path
     journal.check()
     journal.close()
     assert next(deadlocks, None) is None
+
+
+def write_traits(journal: Journal, count: int, length: int) -> None:
+    """Batches of one trait each, which does not deflate well."""
+    dice = random.Random(1)
+    for index in range(1, count + 1):
+        event = TraitChanged(dice.randbytes(length).hex(), None, index)
+        entries = (Entry(Origin("req", None, None, "test"), (event,)),)
+        journal.append(Batch(Index(index), f"batch-{index}", index, entries))
+
+
+def test_whoever_catches_up_has_some_of_the_entries_in_memory(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand were read at once, whatever their size: 808 MiB for those of 400 kB."""
+    write_traits(journal, 20, LARGE_BYTES)
+    fetched: list[int] = []
+    rows_after = Journal._rows_after
+
+    def count(self: Journal, index: int, limit: int) -> list[JournalRow]:
+        rows = rows_after(self, index, limit)
+        fetched.append(len(rows))
+        return rows
+
+    monkeypatch.setattr(Journal, "_rows_after", count)
+    found: list[int] = []
+    is_all, parts = False, 0
+    while not is_all:
+        some, is_all = journal.read_some(Index(len(found)))
+        found += [batch.index for batch in some]
+        parts += 1
+    assert found == list(range(1, 21))
+    # Of the first eight nobody asks how large they are: mostly there is one or none.
+    assert fetched == [8, 2, 8, 2, 0]
+    assert parts == 3
+    fetched.clear()
+    assert [batch.index for batch in journal.read(START)] == found
+    assert fetched == [8, 2, 2, 2, 2, 2, 2]
+
+
+def test_a_look_that_finds_little_is_one_statement(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_traits(journal, 9, 10)
+    asked: list[object] = []
+    do = Journal._do
+
+    def count(self: Journal, work: Any, *, writes: bool) -> Any:
+        asked.append(work)
+        return do(self, work, writes=writes)
+
+    monkeypatch.setattr(Journal, "_do", count)
+    for after in (9, 8, 2):
+        asked.clear()
+        assert len(journal.read_some(Index(after))[0]) == 9 - after
+        assert len(asked) == 1
