@@ -220,7 +220,6 @@ def _work_on_cells(region: Composition) -> list[asyncio.Task[None]]:
             services.clock,
             services.ids,
             name=name_database(name),
-            gives_up=False,
             process=ProcessName("region", describe_process()),
         )
         for name, database in cells_of(services.settings.cells)

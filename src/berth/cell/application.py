@@ -115,7 +115,8 @@ class Cell:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[asyncio.Task[None]]:
-        """The cell at work. The conductor's task ends by itself when another conductor has replaced it."""
+        """The cell at work. The conductor's task ends by itself when another conductor has replaced it, and
+        fails when its journal cannot be read any more."""
         settings = self._settings
         clock, ids, open_engine, client = self._edges(settings)
         telemetry = Telemetry(Settings(), clock, families=CELL, memory=self._memory)
@@ -155,4 +156,5 @@ async def _stop_after(conducting: asyncio.Task[None], send: Send) -> None:
     """Ask to be stopped when the conductor has ended: one that was replaced must not go on listening to
     hosts."""
     await asyncio.wait({conducting})
-    await send({"type": "lifespan.stop"})
+    error = None if conducting.cancelled() else conducting.exception()
+    await send({"type": "lifespan.stop", "failure": None if error is None else f"stopped: {error}"})

@@ -82,7 +82,8 @@ class Deadlines(NamedTuple):
 class Conductor:
     """Runs until its task is cancelled, or another conductor takes the cell over. There is one at a time:
     a conductor that starts writes a new term into the journal, and one that finds a later term than its
-    own ends."""
+    own ends. One that finds that it cannot read its journal ends too: a newer release has written it, or it
+    is damaged."""
 
     def __init__(
         self,
@@ -116,12 +117,14 @@ class Conductor:
         self._signs_at_ns = self._clock.monotonic_ns() + _SIGN_EVERY_NS
 
     async def run(self) -> None:
-        """Execute runs until another conductor has taken over."""
+        """Execute runs until another conductor has taken over; Unavailable if only a restart can help."""
         try:
             await keep_running(
                 "conductor",
                 self._follow,
-                is_stopping=lambda: self._is_replaced or self._engine.stopping,
+                is_stopping=lambda: (
+                    self._is_replaced or self._engine.stopping or self._engine.broken is not None
+                ),
                 outages=(Unavailable, Overloaded),
                 log=_log,
                 first_s=_PAUSE_S,
@@ -131,6 +134,8 @@ class Conductor:
             for task in self._tasks.values():
                 task.cancel()
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        if self._engine.broken is not None:
+            raise Unavailable(self._engine.outage or self._engine.broken)
 
     async def _follow(self) -> None:
         """Start what there is to do, and wait for more."""

@@ -84,12 +84,10 @@ async def open_cell(
     observer: Observer | None = None,
     *,
     name: str = DATABASE,
-    gives_up: bool = True,
     process: ProcessName | None = None,
 ) -> Engine:
-    """The engine of a cell's journal, started, once its database answers. It may be unreachable, or wait
-    for an upgrade: both are retried, and the other cells go on. ``gives_up``: whether that ends where the
-    database lets nobody in by this address."""
+    """The engine of a cell's journal, started, once its database answers. While it is unreachable, that is
+    retried, and the other cells go on. It fails where an operator must do something first."""
     # Not in the event loop: a region serves requests while the database of a cell does not answer.
     thread = JournalThread(_OPEN_S, name)
     opened: list[Journal] = []
@@ -115,9 +113,7 @@ async def open_cell(
         return engine
 
     try:
-        return await wait_for_database(
-            open_engine, (JournalError, Unavailable), name=name, pause_s=_RETRY_S, gives_up=gives_up
-        )
+        return await wait_for_database(open_engine, (JournalError, Unavailable), name=name, pause_s=_RETRY_S)
     finally:
         thread.call_unattended(close_unused)
         thread.stop()

@@ -260,6 +260,7 @@ class Engine:
         process: ProcessName | None = None,
     ) -> None:
         self.view = View()
+        self._name = name
         self._journal = journal
         self._clock = clock
         self._ids = ids
@@ -283,8 +284,8 @@ class Engine:
         self._closed = False
         # Why the view cannot be trusted, if it cannot: the journal could not be read after a failure.
         self._doubt: str | None = None
-        # What the database said then.
-        self._doubt_detail = ""
+        # What the database said then, or what was found in it.
+        self._detail = ""
         # Whether the database was lost; whether it refused the last write, and when to ask it again.
         self._database = Dependency(name, _log, told=observer.noticed)
         self._writes = Dependency(
@@ -400,9 +401,9 @@ class Engine:
 
     @property
     def outage(self) -> str | None:
-        """As ``ready``, with what the database said, which is for operators."""
+        """As ``ready``, with what the database said or what was found in it, which is for operators."""
         reason = self.ready
-        return f"{reason} ({self._doubt_detail})" if reason and reason == self._doubt else reason
+        return f"{reason} ({self._detail})" if reason and reason in (self._bug, self._doubt) else reason
 
     async def check_ready(self) -> str | None:
         """As ``ready``; but the database's file is looked for first, a database that refused to write is
@@ -435,7 +436,7 @@ class Engine:
         is_silent = isinstance(failure, NoAnswer)
         self._database.lose(str(failure), level=logging.DEBUG if is_silent else logging.ERROR)
         self._doubt = _outage_of(failure)
-        self._doubt_detail = str(failure)
+        self._detail = str(failure)
 
     def _note_missing(self, missing: str | None) -> None:
         if missing is None:
@@ -684,14 +685,15 @@ class Engine:
         is refused, and a restart reads the truth from the journal."""
         if isinstance(bug, Damaged):
             self._bug = _DAMAGED
-            _log.critical("writer stopped: %s", bug)
+            _log.critical("%s: writer stopped: %s", self._name, bug)
         elif isinstance(bug, WrittenByNewer):
             self._bug = _NEWER
-            _log.critical("stopped serving: %s", bug)
+            _log.critical("%s: stopped serving: %s", self._name, bug)
         else:
             self._bug = _BUG
-            _log.critical("writer stopped by a bug; restart this process", exc_info=bug)
-        stopped = Unavailable(self._bug, repr(bug))
+            _log.critical("%s: writer stopped by a bug; restart this process", self._name, exc_info=bug)
+        self._detail = str(bug) if isinstance(bug, JournalError) else repr(bug)
+        stopped = Unavailable(self._bug, self._detail)
         _settle_all(self._queue, stopped)
         self._queue.clear()
         return stopped

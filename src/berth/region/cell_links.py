@@ -4,7 +4,9 @@ The dispatcher carries saga runs from the region's outbox down into a cell's jou
 until its cell has it. It is the state that is compared, not a position that is remembered: a dispatcher can
 be stopped anywhere and start anew, and two of them do no harm.
 
-A cell whose journal cannot be reached is waited for; the others go on.
+A cell whose journal cannot be reached is waited for; the others go on. So is one whose journal cannot be
+read, because a newer release has written it or it is damaged: nothing is handed over to it or brought up from
+it, its record says why, and its journal is opened again now and then.
 """
 
 import asyncio
@@ -25,12 +27,15 @@ from berth.region.cell_watch import CellWatch
 from berth.region.status_sync import WAIT_S, StatusSync, finish_all
 from berth.runtime.backoff import Backoff, keep_running, retry
 from berth.runtime.clock import Clock
+from berth.runtime.dependency import Dependency
 from berth.sagas.run_log import RunCounter, log_begun
 from berth.view import View
 
 _log = logging.getLogger(__name__)
 _PAUSE_S: Final = 1.0
 _PAUSE_LONGEST_S: Final = 2.0
+_REOPEN_S: Final = 30.0
+"""How often at least a journal is opened again that cannot be used before an operator has done something."""
 _ORIGIN: Final = Origin("", "dispatcher", None, "dispatcher")
 
 OpenCell = Callable[[], Awaitable[Engine]]
@@ -64,26 +69,43 @@ class CellLinks:
             group.create_task(self._repeat("cells", self._watch.report), name="cells")
 
     async def _link(self, name: str, open_cell: OpenCell) -> None:
-        def notice(error: Exception, pause_s: float) -> None:
-            _log.error("cell %s: cannot open its journal, retrying in %g s: %s", name, pause_s, error)
+        """Open the journal of a cell, and again when it could not be read any more."""
+        journal = Dependency(
+            f"cell {name}: its journal", _log, lost_as="cannot be used, retrying", back_as="is in use again"
+        )
+
+        def notice(error: Exception, pause_s: float = 0) -> None:
+            journal.lose(str(error))
             self._watch.note_closed(name, str(error))
 
-        cell = await retry(open_cell, (Exception,), Backoff(_PAUSE_S, _PAUSE_LONGEST_S), notice=notice)
-        self._watch.note_open(name, cell)
+        backoff = Backoff(_PAUSE_S, _REOPEN_S)
+        while not self._region.stopping:
+            cell = await retry(open_cell, (Exception,), backoff, notice=notice)
+            journal.regain()
+            self._watch.note_open(name, cell)
+            try:
+                await self._keep_linked(name, cell)
+            finally:
+                await cell.stop()
+            if cell.broken is not None:
+                notice(Unavailable(cell.outage or cell.broken))
+                await backoff.pause()
+
+    async def _keep_linked(self, name: str, cell: Engine) -> None:
+        """Hand over and bring up, for as long as that can be done."""
         dispatcher = Dispatcher(self._region, cell, name, self._clock)
         status_sync = StatusSync(self._region, cell, name, self._telemetry)
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._repeat(f"{name}: dispatcher", dispatcher.dispatch))
-                group.create_task(self._repeat(f"{name}: status sync", status_sync.sync))
-        finally:
-            await cell.stop()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._repeat(f"{name}: dispatcher", dispatcher.dispatch, cell))
+            group.create_task(self._repeat(f"{name}: status sync", status_sync.sync, cell))
 
-    async def _repeat(self, name: str, turn: Callable[[], Awaitable[None]]) -> None:
+    async def _repeat(
+        self, name: str, turn: Callable[[], Awaitable[None]], cell: Engine | None = None
+    ) -> None:
         await keep_running(
             name,
             turn,
-            is_stopping=lambda: self._region.stopping,
+            is_stopping=lambda: self._region.stopping or (cell is not None and cell.broken is not None),
             outages=(Unavailable, Overloaded),
             log=_log,
             first_s=_PAUSE_S,

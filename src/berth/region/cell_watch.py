@@ -68,10 +68,11 @@ class CellWatch:
 
     def note_closed(self, cell: str, why: str) -> None:
         self._closed[cell] = why
+        self._open.pop(cell, None)
 
     def note_open(self, cell: str, engine: Engine) -> None:
         self._open[cell] = engine
-        del self._closed[cell]
+        self._closed.pop(cell, None)
 
     async def report(self) -> None:
         """Look at all cells after a while, and write what has changed."""

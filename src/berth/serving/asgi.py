@@ -10,7 +10,7 @@ does not send ``connection``, ``transfer-encoding`` or ``date``, and its ``conte
 An application whose startup raises an exception has failed to start; the exception says why. Two messages
 are ours, beside ASGI's. ``lifespan.draining`` tells the application that no more requests come and those in
 progress are finished: streams, which would never finish, end then. With ``lifespan.stop`` an application asks
-to be stopped.
+to be stopped; its ``failure`` says why it cannot go on, if that is the reason.
 """
 
 import asyncio
@@ -36,6 +36,10 @@ class StartupFailed(Exception):
     """The application cannot serve. The message is for the operator."""
 
 
+class ApplicationFailed(Exception):
+    """The application has served, and cannot go on. The message is for the operator."""
+
+
 class Lifespan:
     """Runs the application's lifespan task, which lives as long as the worker serves."""
 
@@ -46,6 +50,7 @@ class Lifespan:
         self._messages: asyncio.Queue[Message] = asyncio.Queue()
         self._startup: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._task: asyncio.Task[None] | None = None
+        self._failure: str | None = None
 
     async def start(self, stop: asyncio.Event) -> bool:
         """Start the application; whether it has started. StartupFailed if it cannot; False if ``stop`` came
@@ -68,10 +73,12 @@ class Lifespan:
         self._messages.put_nowait({"type": "lifespan.draining"})
 
     async def end(self) -> None:
-        """Have the application shut down."""
+        """Have the application shut down. ApplicationFailed if it could not go on."""
         assert self._task is not None, "an application is started before it is ended"
         self._messages.put_nowait({"type": "lifespan.shutdown"})
         await self._task
+        if self._failure is not None:
+            raise ApplicationFailed(self._failure)
 
     async def _live(self) -> None:
         try:
@@ -90,6 +97,7 @@ class Lifespan:
         elif message["type"] == "lifespan.startup.failed":
             self._settle(StartupFailed(message.get("message", "cannot start")))
         elif message["type"] == "lifespan.stop":
+            self._failure = message.get("failure")
             self._stop()
 
     def _settle(self, failure: StartupFailed | None) -> None:

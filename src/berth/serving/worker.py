@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 
 import uvloop
 
-from berth.serving.asgi import Application, Lifespan, StartupFailed
+from berth.serving.asgi import Application, ApplicationFailed, Lifespan, StartupFailed
 from berth.serving.connections import Connections
 from berth.serving.heartbeat import Heartbeat, beat_from_loop
 from berth.serving.limits import ORPHAN_DRAIN_S, STOP_GRACE_S, Limits
@@ -84,7 +84,7 @@ def serve_until_stopped(
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             runner.run(_live(application, address, limits or Limits(), heartbeat))
-        except StartupFailed as failure:
+        except (StartupFailed, ApplicationFailed) as failure:
             _log.error("%s", failure)
             return 1
         except CannotListen as failure:

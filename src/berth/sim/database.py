@@ -248,7 +248,7 @@ class SimJournal(Journal):
     def _batch_of(self, row: JournalRow) -> Batch:
         decoded = self._database.decoded
         known = decoded.get(row.body)
-        if known is None:
+        if known is None or known.format > self.program.format:
             known = decoded[row.body] = super()._batch_of(row)
         return Batch(row.index, row.batch_id, row.at_ns, known.entries, format=known.format)
 

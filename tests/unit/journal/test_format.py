@@ -131,7 +131,7 @@ async def test_a_running_server_stops_at_the_first_row_of_a_newer_release(
             await engine.read(lambda view: view.index)
         assert "written by a newer Berth" in str(engine.broken)
     [logged] = [record for record in caplog.records if record.levelno == logging.CRITICAL]
-    assert "stopped serving: journal entry 2 was written by Berth 99.1" in logged.getMessage()
+    assert "the database: stopped serving: journal entry 2 was written by Berth 99.1" in logged.getMessage()
     with opened(path, NEXT) as journal:
         assert [one.index for one in journal.read(Index(0))] == [1, 2], "it wrote nothing"
 
