@@ -425,8 +425,8 @@ both = plus((run.claim.held, dest.held))
     Mutant(
         name="heartbeat compared wrongly",
         file="cell/hosts.py",
-        text="return waited_ns / 1e9 > self._timeout_s",
-        instead="return waited_ns / 1e9 > self._timeout_s / 4",
+        text="return (self._clock.monotonic_ns() - since_ns) / 1e9 > self._timeout_s",
+        instead="return (self._clock.monotonic_ns() - since_ns) / 1e9 > self._timeout_s / 4",
         why="a host is down that was heard of within the timeout",
     ),
     Mutant(
@@ -439,15 +439,15 @@ both = plus((run.claim.held, dest.held))
     Mutant(
         name="down at start",
         file="cell/hosts.py",
-        text="self._heard_ns.get(host, started_ns)",
-        instead="self._heard_ns.get(host, 0)",
+        text="since_ns = max(self._heard_ns.get(host, 0), self._hears_since_ns)",
+        instead="since_ns = self._heard_ns.get(host, 0)",
         why="a conductor that starts gives hosts no time to be heard of",
         seed=2,
     ),
     Mutant(
         name="heard of too late",
         file="cell/hosts.py",
-        text="if not self._is_overdue(agent.id, started_ns):",
+        text="if not self._is_overdue(agent.id):",
         instead="if False:",
         why="a host is down that was heard of while its mark waited to be written",
         profile="operators",
