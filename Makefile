@@ -95,8 +95,9 @@ bench: setup ## Measure Berth beside OpenStack Placement, half an hour, and how 
 bench-bystander: setup ## Measure how long others wait while a costly request is answered, at 10,000 hosts
 	$(BIN)/python -m bench.bystander
 
-bench-scale: setup ## Measure start-up and memory with 100,000 hosts and 1,000,000 allocations
+bench-scale: setup ## Measure a region of 100,000 hosts, 1,000,000 servers and 50 cells, and servers that write together
 	$(BIN)/python -m bench.scale
+	$(BIN)/python -m bench.writers
 
 bench-console: setup ## Measure the console with 10,000 hosts and 500 changes a second, some twelve minutes
 	$(BIN)/python -m bench.console

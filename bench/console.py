@@ -30,7 +30,7 @@ import httpx
 from playwright.sync_api import Browser, CDPSession, Page, sync_playwright
 
 from bench.journals import write_journal
-from bench.scale import commands
+from bench.large_region import LargeRegion
 from berth.journal import SqliteAddress, open_journal
 from tests.packages import BROWSER, require
 from tests.servers import berth, running
@@ -247,7 +247,7 @@ def main() -> None:
         directory = Path(folder)
         database = directory / "large.db"
         journal = open_journal(SqliteAddress(database), shared=False)
-        write_journal(journal, commands(arguments.hosts, 3 * arguments.hosts))
+        write_journal(journal, LargeRegion(arguments.hosts, 3 * arguments.hosts).commands())
         journal.close()
         server = berth(directory, "--log-level", "warning", database=database)
         with running(server, timeout_s=600), sync_playwright() as playwright:

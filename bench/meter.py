@@ -59,10 +59,17 @@ def cpu_ns(pids: list[int]) -> int:
 
 def memory_peak_mb(pid: int) -> float:
     """The largest resident sizes that the processes of a server ever had, together."""
-    total_kb = 0
-    for process in _tree(pid):
-        with contextlib.suppress(OSError):
-            for line in Path("/proc", process[0], "status").read_text().splitlines():
-                if line.startswith("VmHWM:"):
-                    total_kb += int(line.split()[1])
-    return total_kb / 1024
+    return sum(_read_mb(int(process[0]), "VmHWM:") for process in _tree(pid))
+
+
+def memory_mb(pid: int) -> float:
+    """What one process has in memory now."""
+    return _read_mb(pid, "VmRSS:")
+
+
+def _read_mb(pid: int, name: str) -> float:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc", str(pid), "status").read_text().splitlines():
+            if line.startswith(name):
+                return int(line.split()[1]) / 1024
+    return 0.0

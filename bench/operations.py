@@ -26,11 +26,12 @@ NEW_OWNER: Final = b"," + json.dumps({**OWNER, "consumer_generation": None}).enc
 
 
 class Clients:
-    """The clients of one workload on one server. ``claimed`` counts the consumers they have made."""
+    """The clients of one workload on one server. ``claimed`` counts the consumers they have made, which have
+    other names with another ``seed``."""
 
-    def __init__(self, request: Request, concurrency: int) -> None:
+    def __init__(self, request: Request, concurrency: int, seed: int = 0) -> None:
         self.claimed = 0
-        self._dice = random.Random(concurrency)
+        self._dice = random.Random(concurrency + 1_000 * seed)
         self.operations: list[Operation]
         if isinstance(request, Moves):
             hosts = _hosts(request.hosts)

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from bench.journals import write_journal
-from bench.scale import commands
+from bench.large_region import LargeRegion
 from berth.engine.snapshots import take_snapshot
 from berth.journal import SqliteAddress, open_journal
 from tests.console.conftest import ConsolePage
@@ -70,7 +70,7 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
     directory = tmp_path_factory.mktemp("large")
     database = SqliteAddress(directory / "large.db")
     journal = open_journal(database, shared=False)
-    write_journal(journal, commands(HOSTS, HOSTS))
+    write_journal(journal, LargeRegion(HOSTS, HOSTS).commands())
     journal.close()
     with running(berth(directory, "--log-level", "warning", database=database.path)) as server:
         ledger = Ledger(server, database)
