@@ -4,6 +4,7 @@ Placement."""
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import stat
@@ -11,8 +12,10 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
+from berth.cli import main
 from tests.clouds import PROGRAMS, Cloud, cloud_running, wait_for
 from tests.servers import ROOT, free_port
 
@@ -126,6 +129,39 @@ def test_the_commands_of_the_guide_work(cloud: Cloud) -> None:
     assert " more fit, on 4 hosts" in printed
     assert "it fits\n" in printed
     assert "it does not fit" in printed
+
+
+def test_the_commands_for_the_night_work(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a server that has found no place. What is wrong is told by the exit status, too. The commands are
+    run in this process: there are many of them."""
+    guide = (ROOT / "docs" / "guides" / "troubleshooting.md").read_text()
+    blocks = re.findall(r"^```sh\n(.*?)^```", guide, re.DOTALL | re.MULTILINE)
+    lines = list(dict.fromkeys("".join(blocks).replace(DEFAULT_URL, cloud.url).splitlines()))
+    commands = [line for line in lines if line.startswith("berth ")]
+    assert len(commands) > 15
+    cloud.shell("\n".join(line for line in lines if line not in commands))
+    monkeypatch.chdir(cloud.directory)
+    secrets = json.loads((cloud.data / "secrets.json").read_text())
+    headers = {"X-Auth-Token": secrets["admin"], "OpenStack-API-Version": "compute 2.94"}
+    with httpx.Client(base_url=f"{cloud.url}/compute/v2.1", headers=headers) as client:
+        flavor = {"id": "huge", "name": "huge", "vcpus": 5_000, "ram": 1, "disk": 0}
+        assert client.post("/flavors", json={"flavor": flavor}).status_code == 200
+        [image] = client.get(f"{cloud.url}/image/v2/images").json()["images"]
+        asked = {"name": "web", "flavorRef": "huge", "imageRef": image["id"], "networks": "none"}
+        made = client.post("/servers", json={"server": asked})
+        assert made.status_code == 202, made.text
+        try:
+            ended = {line: main(shlex.split(line)[1:]) for line in commands}
+        finally:
+            client.delete(f"/servers/{made.json()['server']['id']}")
+            client.delete("/flavors/huge")
+    printed = capsys.readouterr()
+    assert {line for line, status in ended.items() if status not in (0, 1)} == set(), printed.err
+    assert ended["berth op web"] == ended["berth why web"] == ended["berth status"] == 1
+    assert ended["berth cells"] == 0
+    assert "No valid host was found." in printed.out
 
 
 def test_every_command_that_it_prints_works(cloud: Cloud) -> None:
