@@ -98,6 +98,7 @@ bench-bystander: setup ## Measure how long others wait while a costly request is
 bench-scale: setup ## Measure a region of 100,000 hosts, 1,000,000 servers and 50 cells, and servers that write together
 	$(BIN)/python -m bench.scale
 	$(BIN)/python -m bench.writers
+	$(BIN)/python -m bench.journal_growth
 
 bench-console: setup ## Measure the console with 10,000 hosts and 500 changes a second, some twelve minutes
 	$(BIN)/python -m bench.console
