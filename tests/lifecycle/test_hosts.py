@@ -21,6 +21,7 @@ from berth.model.servers import Host
 from berth.sagas.hosts import cell_aggregate
 from berth.sim.cloud import HostPart, SimCloud
 from berth.sim.network import Mishap, Weather
+from berth.view import View
 from tests.lifecycle.chaos import check_at_rest
 from tests.lifecycle.stories import done, host_dies, new_server
 
@@ -133,6 +134,12 @@ def is_about_providers(request: WireRequest) -> bool:
     return request.path.startswith("/resource_providers")
 
 
+def units_named(view: View) -> dict[str, tuple[str, ...]]:
+    """The classes with units of each provider of the host, as the region knows them."""
+    host = view.records.get(Host, ID)
+    return {} if host is None else dict(host.unit_classes)
+
+
 def gpu(number: int, **fields: Any) -> SimProvider:
     given: dict[str, Any] = {"inventories": {"VGPU": SimInventory(total=4)}, "traits": ("HW_GPU_API_VULKAN",)}
     return SimProvider(name=f"gpu{number}", **(given | fields))
@@ -231,14 +238,58 @@ async def test_nothing_new_fits_on_a_device_that_is_gone_and_in_use() -> None:
 async def test_a_device_that_comes_back_has_what_it_had() -> None:
     async with running() as operator:
         vgpu = (await operator.inventories(GPU1))["VGPU"]
-        await operator.write(GPU1, {"VGPU": vgpu | {"reserved": 1, "allocation_ratio": 2.0}})
+        await operator.write(GPU1, {"VGPU": vgpu | {"reserved": 1, "allocation_ratio": 0.9}})
         await operator.claim(GPU1, {"VGPU": 1})
         await operator.restart(gpu(0))
         await operator.until_complaints("gpu1 is gone")
         await operator.restart(gpu(0), gpu(1))
         await operator.until_complaints()
         back = (await operator.inventories(GPU1))["VGPU"]
-        assert (back["total"], back["reserved"], back["allocation_ratio"]) == (4, 1, 2.0)
+        assert (back["total"], back["reserved"], back["allocation_ratio"]) == (4, 1, 0.9)
+
+
+async def test_a_class_with_units_cannot_be_overcommitted() -> None:
+    """Its ratio was accepted, and builds failed when the units were gone."""
+    async with running() as operator:
+        await operator.cloud.until(lambda view: GPU1 in units_named(view))
+        path = f"/resource_providers/{GPU1}/inventories"
+        await operator.ask("PUT", "/resource_classes/CUSTOM_LICENSE", None, (201,))
+        there = await operator.ask("GET", path)
+        twice = there["inventories"]["VGPU"] | {"allocation_ratio": 2.0}
+        whole = {**there, "inventories": {"VGPU": twice}}
+        one = {**twice, "resource_provider_generation": there["resource_provider_generation"]}
+        for method, where, body in (
+            ("PUT", path, whole),
+            ("PUT", f"{path}/VGPU", one),
+            ("POST", "/reshaper", {"inventories": {GPU1: whole}, "allocations": {}}),
+        ):
+            (error,) = (await operator.ask(method, where, body, (400,)))["errors"]
+            assert f"Invalid inventory for 'VGPU' on resource provider '{GPU1}'." in error["detail"]
+            assert "the allocation ratio cannot be 2, it is 1 at most" in error["detail"]
+        await operator.ask("DELETE", f"{path}/VGPU", None, (204,))
+        await operator.ask("POST", path, {"resource_class": "VGPU", **twice}, (400,))
+        # Fewer than there are, and what has no units.
+        await operator.write(GPU1, {"VGPU": twice | {"allocation_ratio": 0.5}})
+        licenses = {"total": 4, "allocation_ratio": 2.0}
+        await operator.write(GPU1, {"CUSTOM_LICENSE": licenses})
+        assert (await operator.inventories(GPU1))["CUSTOM_LICENSE"]["allocation_ratio"] == 2
+
+
+async def test_a_ratio_from_before_units_were_named_is_1_from_then_on() -> None:
+    """As after an upgrade of the agent, which names units now."""
+    kind, amounts = "CUSTOM_FPGA", {"CUSTOM_FPGA": SimInventory(total=2)}
+    async with running() as operator:
+        await operator.restart(gpu(1, inventories=amounts))
+        async with asyncio.timeout(PATIENCE_S):
+            while kind not in await operator.inventories(GPU1):
+                await asyncio.sleep(0.5)
+        there = (await operator.inventories(GPU1))[kind]
+        await operator.write(GPU1, {kind: there | {"allocation_ratio": 4.0}})
+        await operator.restart(gpu(1, inventories=amounts, units={kind: ("card-0", "card-1")}))
+        await operator.until_complaints(f"{NAME}-gpu1: {kind} was overcommitted")
+        assert (await operator.inventories(GPU1))[kind]["allocation_ratio"] == 1
+        await operator.until_complaints()
+        assert (await operator.inventories(GPU1))[kind]["allocation_ratio"] == 1
 
 
 async def test_a_device_that_is_in_use_in_its_old_shape_gets_no_new_one_beside_it() -> None:

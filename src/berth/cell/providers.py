@@ -5,7 +5,8 @@ What Placement refuses becomes a complaint, and the rest is written.
 
 **Owners.** An agent owns what it has reported (``HostTree``), and that alone. Of a resource class that it
 reports, the total and the units are as reported; the allocation ratio and the reserved amount belong to
-operators as soon as they differ from what the agent last reported. Classes, traits and providers that no
+operators as soon as they differ from what the agent last reported; the ratio of a class with units is 1 at
+most. Classes, traits and providers that no
 agent has reported belong to operators, and are not touched. Nothing is touched outside the tree whose root is
 the host, and nothing is shared from inside it: other hosts would use it. The region decides which aggregates
 an agent may put its host into: it knows what they mean (``AGENT_CELL_HEADER``).
@@ -398,7 +399,7 @@ class _Writing:
         if there is None:
             reported = said.inventories[kind]
             ratio = ratios.get(kind, reported.allocation_ratio)
-            inventory = msgspec.structs.replace(reported, allocation_ratio=ratio)
+            inventory = msgspec.structs.replace(reported, allocation_ratio=_limit_ratio(said, kind, ratio))
             return shape.NewHome(inventory, inventory.capacity)
         before = self._before.get(said.id, said)
         inventory = Inventory(**_merge_inventory(kind, there, said, before))
@@ -513,10 +514,13 @@ class _Writing:
         withheld = await self._find_withheld(before, in_use) if in_use else {}
         # A device whose old shape is in use does not get another one beside it.
         must_wait = bool(withheld) and provider.parent is not None
+        overcommitted: set[str] = set()
 
         def change(kinds: Iterable[str]) -> Callable[[dict[str, Any]], dict[str, Any]]:
             def changed(there: dict[str, Any]) -> dict[str, Any]:
                 wanted = dict(there)
+                with_units = said.units.keys() & there.keys()
+                overcommitted.update(kind for kind in with_units if there[kind]["allocation_ratio"] > 1)
                 for kind in kinds:
                     if kind in said.inventories:
                         if kind in there or not must_wait:
@@ -532,6 +536,9 @@ class _Writing:
         kinds = sorted(gone | said.inventories.keys())
         async for kind, cannot in self._write_parts(provider, "inventories", kinds, change):
             self.complain(f"{provider.name}: {kind} cannot be written: {cannot}")
+        for kind in sorted(overcommitted):
+            words = "each of its units is given to one server, its allocation ratio was set to 1"
+            self.complain(f"{provider.name}: {kind} was overcommitted: {words}.")
         for kind in sorted(withheld):
             await self._complain_of_withheld(provider, kind, must_wait)
         await self._complain_of_shrunk(provider, said, used)
@@ -662,7 +669,13 @@ def _merge_inventory(
         if last is None or there[field] != getattr(last, field):
             wanted[field] = there[field]
     wanted["reserved"] = min(wanted["reserved"], wanted["total"])
+    wanted["allocation_ratio"] = _limit_ratio(said, kind, wanted["allocation_ratio"])
     return wanted
+
+
+def _limit_ratio(said: OwnedProvider, kind: str, ratio: float) -> float:
+    """A unit is given to one server, whatever an operator has set before the agent named it."""
+    return min(ratio, 1.0) if kind in said.units else ratio
 
 
 def _give_up(path: str) -> PlacementUnavailable:

@@ -1,4 +1,5 @@
-"""Rules for inventories. One may shrink below what is used (nothing new fits then), but not be removed."""
+"""Rules for inventories. One may shrink below what is used (nothing new fits then), but not be removed. One
+whose units the host's agent names is not overcommitted: each unit is given to one server."""
 
 import msgspec
 
@@ -14,7 +15,9 @@ from berth.model.rejections import (
     Rejection,
     ReservedTooHigh,
     ResourceClassNotFound,
+    UnitsOvercommitted,
 )
+from berth.model.servers import Host
 from berth.view import ProviderRecord, View
 
 
@@ -50,7 +53,8 @@ def _find_target(
     class_id = view.classes.id_of(command.resource_class)
     if class_id is None:
         return ResourceClassNotFound(command.resource_class)
-    return record, class_id
+    over = _find_overcommitted(view, record, {command.resource_class: command.inventory})
+    return (record, class_id) if over is None else over
 
 
 def replace(view: View, command: SetInventories, now_s: int) -> list[Event] | Rejection:
@@ -60,7 +64,7 @@ def replace(view: View, command: SetInventories, now_s: int) -> list[Event] | Re
     for name, inventory in command.inventories.items():
         if _reserves_too_much(inventory, command.may_reserve_all):
             return _refuse_reserved(command, name, inventory)
-    wanted = by_class(view, command.inventories, now_s)
+    wanted = by_class(view, record, command.inventories, now_s)
     if isinstance(wanted, Rejection):
         return wanted
     dropped = record.inventories.keys() - wanted.keys()
@@ -92,9 +96,12 @@ def delete(view: View, command: DeleteInventory, now_s: int) -> list[Event] | Re
 
 
 def by_class(
-    view: View, inventories: dict[str, Inventory], now_s: int
-) -> dict[ClassId, Inventory] | ResourceClassNotFound:
-    """The wanted inventories by number of class, dated now."""
+    view: View, record: ProviderRecord, inventories: dict[str, Inventory], now_s: int
+) -> dict[ClassId, Inventory] | Rejection:
+    """The wanted inventories of a provider by number of class, dated now."""
+    over = _find_overcommitted(view, record, inventories)
+    if over is not None:
+        return over
     found = {}
     for name, inventory in inventories.items():
         class_id = view.classes.id_of(name)
@@ -102,6 +109,20 @@ def by_class(
             return ResourceClassNotFound(name)
         found[class_id] = stamp(inventory, now_s)
     return found
+
+
+def _find_overcommitted(
+    view: View, record: ProviderRecord, inventories: dict[str, Inventory]
+) -> UnitsOvercommitted | None:
+    """A class that would be given out more often than it has units. A host without an agent of ours has no
+    units, and any ratio will do."""
+    over = [name for name, inventory in inventories.items() if inventory.allocation_ratio > 1]
+    host = view.records.get(Host, record.root.id) if over else None
+    named = () if host is None else dict(host.unit_classes).get(record.id, ())
+    for name in over:
+        if name in named:
+            return UnitsOvercommitted(record.id, name, inventories[name].allocation_ratio)
+    return None
 
 
 def stamp(inventory: Inventory, now_s: int) -> Inventory:

@@ -194,6 +194,7 @@ EVERY: list[Rejection] = [
     r.InventoryNotFound(P, "X"),
     r.InventoryInUse(P, ("X", "Y")),
     r.ReservedTooHigh(P, "X", 1, 2, True),
+    r.UnitsOvercommitted(P, "X", 1.5),
     r.ConsumerGenerationConflict(C, None, 1),
     r.ConsumerClaimsTwice(C),
     r.ClaimedProviderNotFound(P),

@@ -334,6 +334,12 @@ ROWS: Final[dict[type[Rejection], Row]] = {
             )
         },
     ),
+    r.UnitsOvercommitted: Row(
+        says="Invalid inventory for '{r.resource_class}' on resource provider '{r.provider}'. The host's "
+        "agent names each unit of it, and a unit is given to one server: the allocation ratio cannot be "
+        "{r.allocation_ratio:g}, it is 1 at most.",
+        placement=Wording(400),
+    ),
     # allocations
     r.ConsumerGenerationConflict: Row(
         says="consumer generation conflict - expected {expected} but got {r.given}",

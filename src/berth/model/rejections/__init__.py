@@ -110,6 +110,7 @@ from berth.model.rejections.placement import (
     TraitsNotFound,
     TreeRule,
     TreeRuleBroken,
+    UnitsOvercommitted,
     UnitsViolated,
 )
 from berth.model.rejections.rejection import Forbidden, Rejection
@@ -320,6 +321,7 @@ __all__ = [
     "TreeRule",
     "TreeRuleBroken",
     "UnitTaken",
+    "UnitsOvercommitted",
     "UnitsViolated",
     "UnknownConsumer",
     "UnknownHost",

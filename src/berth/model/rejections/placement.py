@@ -166,6 +166,14 @@ class ReservedTooHigh(Rejection, frozen=True):
     may_reserve_all: bool
 
 
+class UnitsOvercommitted(Rejection, frozen=True):
+    """The host's agent names the units of the class, and each is given to one server."""
+
+    provider: ProviderId
+    resource_class: str
+    allocation_ratio: float
+
+
 # -- allocations ---------------------------------------------------------------------------------
 
 
