@@ -21,7 +21,7 @@ from berth.agent.machine import Machine
 from berth.api.kernel.rejections import berth_problem
 from berth.cell.protocol import Register
 from berth.doctor.findings import examine
-from berth.model.rejections import NoFit
+from berth.model.rejections import NoFit, SourceUnitsGone
 from berth.model.saga_runs import HostTree
 from berth.model.servers import Flavor, Host, Server
 from berth.sagas import create, resize
@@ -176,6 +176,40 @@ async def test_a_nic_that_is_split_while_a_move_waits_names_the_server(tmp_path:
         await has_complaint(cloud)
         more = [await created(cloud, WITH_VF) for _ in range(8)]
         assert source.name in map(host_of, more)
+        await settled(cloud)
+
+
+async def test_a_move_is_not_reverted_to_a_host_that_has_lost_the_device(tmp_path: Path) -> None:
+    """The revert destroyed the server at its destination, and ended in ERROR."""
+    async with discovered(tmp_path, dict.fromkeys(("first", "second"), sysroots.whole_pf)) as cloud:
+        whole = await created(cloud, WITH_PF)
+        source = cloud.hosts[host_of(whole)]
+        moved = await done(cloud, "migrate", whole)
+        assert moved is not None
+        assert isinstance(source, DiscoveredHost)
+        before = shutil.copytree(source.root, tmp_path / "before", symlinks=True)
+        sysroots.Machine(source.root).split(WHOLE_PF, 1, 8)
+        source.machine.look_soon()
+        await has_complaint(cloud, WHOLE_CLASS)
+        refused = await cloud.begin(beginning(cloud, "revert", whole))
+        assert refused == SourceUnitsGone(whole.id, source.name, (f"{WHOLE_CLASS} {WHOLE_PF}",))
+        assert await cloud.server(whole.id) == moved
+        answer = await cloud.client().ask(
+            "POST", f"/compute/v2.1/servers/{whole.id}/action", {"revertResize": None}
+        )
+        assert answer.status == 409
+        assert answer.body["conflictingRequest"]["message"] == (
+            f"Cannot 'revertResize' instance {whole.id}: its source {source.name} does not have "
+            f"{WHOLE_CLASS} {WHOLE_PF} any more. Confirm it, or give the source back what is missing and "
+            "revert it then."
+        )
+        # It is whole again.
+        shutil.rmtree(source.root)
+        before.rename(source.root)
+        source.machine.look_soon()
+        await has_complaint(cloud)
+        back = await done(cloud, "revert", whole)
+        assert host_of(back) == source.name
         await settled(cloud)
 
 

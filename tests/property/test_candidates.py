@@ -455,6 +455,27 @@ def test_a_numa_cell_is_not_taken_for_one_of_another_socket() -> None:
     assert set(plain(view, search(view, request, UNLIMITED))) == expected
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_host_is_not_taken_for_one_whose_cells_are_on_other_sockets(first: int) -> None:
+    """Two hosts that differ in nothing else: the device is on the socket of the cell with room, or is not."""
+    cell = TreeNode(0, {"VCPU": (Inventory(4), 0)}, frozenset({NUMA_ROOT, SOCKETS[0]}), frozenset())
+    device = TreeNode(0, {"SRIOV_NET_VF": (Inventory(3), 0)}, frozenset(), frozenset())
+    host = TreeNode(0, {}, frozenset(), frozenset())
+    hosts = [
+        [host, cell, TreeNode(1, {}, frozenset({NUMA_ROOT, SOCKETS[number]}), frozenset()), device]
+        for number in (first, 1 - first)
+    ]
+    view = planted(hosts)
+    groups = (
+        RequestGroup(suffix="1", resources=(("VCPU", 3),)),
+        RequestGroup(suffix="2", resources=(("SRIOV_NET_VF", 1),)),
+    )
+    request = CandidatesRequest(groups=groups, affinities=(Affinity("2", frozenset("1"), by_socket=True),))
+    expected = all_candidates(view, request)
+    assert len(expected) == 1
+    assert set(plain(view, search(view, request, UNLIMITED))) == expected
+
+
 def test_oracle_itself_on_a_forest_worked_out_by_hand() -> None:
     """Two hosts with two cells each: two isolated groups of two on each host, in both orders."""
     cell = TreeNode(0, {"VCPU": (Inventory(4), 0)}, frozenset(), frozenset())

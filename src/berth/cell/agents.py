@@ -21,6 +21,7 @@ from berth.cell import protocol
 from berth.ledger import replace_record
 from berth.model.commands import Enact
 from berth.model.events import RecordChanged
+from berth.model.formats import ADDED
 from berth.model.rejections import RecordMoved
 from berth.model.saga_runs import Agent, HostTree, OwnedProvider
 from berth.runtime.secrets import digest_of, is_secret_of
@@ -133,6 +134,7 @@ def register_agent(
             registered_at_s=known.registered_at_s,
             changed_at_s=known.changed_at_s,
             complaints=known.complaints,
+            units_gone=known.units_gone,
             heard_at_s=known.heard_at_s,
         )
     return _record_tree(view, agent, _merge_trees(find_tree(view, agent.id), reported))
@@ -179,15 +181,22 @@ def find_tree(view: View, host: str) -> tuple[OwnedProvider, ...]:
 
 
 def record_report(
-    view: View, host: str, complaints: tuple[str, ...], providers: tuple[OwnedProvider, ...] | None = None
+    view: View,
+    host: str,
+    complaints: tuple[str, ...],
+    providers: tuple[OwnedProvider, ...] | None = None,
+    units_gone: tuple[str, ...] | None = None,
 ) -> Enact | None:
-    """The command that records what could not be written for a host, and what its agent owns now.
-    ``providers`` None: as before."""
+    """The command that records what could not be written for a host, what its agent owns now, and which units
+    in use are gone. ``providers`` or ``units_gone`` None: as before."""
     agent = view.records.get(Agent, host)
     if agent is None:
         return None
     own = find_tree(view, host) if providers is None else providers
-    return _record_tree(view, msgspec.structs.replace(agent, complaints=complaints), own)
+    if units_gone is None or view.format < ADDED["Agent.units_gone"]:
+        units_gone = agent.units_gone
+    after = msgspec.structs.replace(agent, complaints=complaints, units_gone=units_gone)
+    return _record_tree(view, after, own)
 
 
 def record_withheld(view: View, host: str, provider: OwnedProvider) -> Enact | None:

@@ -365,6 +365,13 @@ def find_vanished(view: View, report: Register) -> list[str]:
     return sorted(found)
 
 
+def find_gone_units(view: View, report: Register) -> tuple[str, ...]:
+    """The units that are assigned on a host, and that it does not report any more."""
+    there = {unit for one in report.providers for names in one.units.values() for unit in names}
+    held = {unit for one in view.records.find(Assignment, "host", report.host) for unit in one.unit_names()}
+    return tuple(sorted(held - there))
+
+
 def _list_some(names: list[str]) -> str:
     more = len(names) - _SHOWN
     return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

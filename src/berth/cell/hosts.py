@@ -260,19 +260,26 @@ class HostRegistry:
         complaints = (*complaints, *unknown)[:COMPLAINTS_MAX]
         if version < WITH_CREDENTIALS:
             complaints = (*complaints, _OLD_AGENT)
+        gone: tuple[str, ...] = ()
         if version >= WITH_UNITS:
+            gone = await self._engine.read(lambda view: assignments.find_gone_units(view, host))
             wrong = await self._engine.read(
                 lambda view: assignments.find_vanished(view, host) + assignments.find_differences(view, host)
             )
             complaints = (*complaints, *wrong)[:COMPLAINTS_MAX]
-        await self._record_complaints(host, complaints, providers)
+        await self._record_complaints(host, complaints, providers, gone)
 
     async def _record_complaints(
-        self, host: Register, complaints: tuple[str, ...], providers: tuple[OwnedProvider, ...] | None = None
+        self,
+        host: Register,
+        complaints: tuple[str, ...],
+        providers: tuple[OwnedProvider, ...] | None = None,
+        gone: tuple[str, ...] | None = None,
     ) -> None:
-        """Record what could not be written for a host, and what of its tree belongs to the agent now."""
+        """Record what could not be written for a host, what of its tree belongs to the agent now, and which
+        units in use are gone."""
         self._unwritten.discard(host.host)
-        await self._enact(lambda view: agents.record_report(view, host.host, complaints, providers))
+        await self._enact(lambda view: agents.record_report(view, host.host, complaints, providers, gone))
         for complaint in complaints:
             _log.warning("%s: %s", host.name, complaint)
         self._schedule_retry(host.host, bool(complaints))

@@ -33,7 +33,7 @@ FORMAT: Final = 2
 SIGNED: Final = 2
 """From this format on rows say who wrote them."""
 
-ADDED: Final[dict[str, int]] = {}
+ADDED: Final[dict[str, int]] = {"Agent.units_gone": 2, "Host.units_gone": 2}
 """Since which format there is what was not in format 1."""
 
 

@@ -179,6 +179,8 @@ class Agent(Record, frozen=True, kw_only=True, tag="agent"):
     """What could not be applied of its agent's report, and why."""
     unit_classes: UnitClasses = ()
     """The resource classes of its tree of which its agent has named every unit, by provider."""
+    units_gone: tuple[str, ...] = ()
+    """Units that servers have been assigned there, and that its agent does not report any more."""
     heard_at_s: int = 0
     """When its last heartbeat came before it was last marked down, or the one that marked it up."""
 

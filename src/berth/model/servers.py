@@ -376,6 +376,8 @@ class Host(Record, frozen=True, kw_only=True, tag="host"):
     """What could not be applied of its agent's report, and why."""
     unit_classes: UnitClasses = ()
     """The resource classes of which its agent names every unit: a server that holds any has an assignment."""
+    units_gone: tuple[str, ...] = ()
+    """Units that are assigned, and that its agent does not report any more."""
     heard_at_s: int = 0
     """When its last heartbeat came, of a host that is down; when it was last marked up, of any other. 0: not
     known."""

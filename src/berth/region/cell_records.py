@@ -13,6 +13,7 @@ import msgspec
 from berth.ledger import next_number, remove_record, replace_record
 from berth.model.commands import Enact, LabelAggregate, LedgerCommand, SetAggregates, SetHostStatus
 from berth.model.events import AnyRecord, RecordChanged
+from berth.model.formats import ADDED
 from berth.model.ids import AggregateId, Index, ProviderId
 from berth.model.placement import CELL, HEALTHY, Label
 from berth.model.rejections import RecordMoved
@@ -300,6 +301,7 @@ def apply_host(view: View, agent: Agent, cell: str, now_s: int) -> Enact | None:
         is_silent=agent.is_down,
         complaints=agent.complaints,
         unit_classes=agent.unit_classes,
+        units_gone=agent.units_gone if view.format >= ADDED["Host.units_gone"] else (),
         heard_at_s=agent.heard_at_s,
     )
     commands: list[LedgerCommand] = []

@@ -12,9 +12,9 @@ from berth.ledger import decide
 from berth.model.commands import Claim, Enact, LedgerCommand, ReplaceAllocations
 from berth.model.ids import ConsumerId, ProviderId
 from berth.model.placement import MIGRATION
-from berth.model.rejections import ConfirmBegun, NeedDoesNotFit, Rejection
-from berth.model.saga_runs import SagaRun
-from berth.model.servers import Held, Migration, Server
+from berth.model.rejections import ConfirmBegun, NeedDoesNotFit, Rejection, SourceUnitsGone
+from berth.model.saga_runs import Assignment, SagaRun, assignment_id
+from berth.model.servers import Held, Host, Migration, Server
 from berth.sagas.conflicts import (
     adopt_holdings,
     adopt_migration_holdings,
@@ -68,7 +68,7 @@ SAGA = Saga(
 
 
 def propose(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
-    found = find_resized(view, now_s, context, id, SAGA, _refuse_confirmed)
+    found = find_resized(view, now_s, context, id, SAGA, lambda migration: _refuse(view, migration))
     if not isinstance(found, Resized):
         return found
     server, migration, holdings = found
@@ -94,8 +94,22 @@ def propose(view: View, now_s: int, context: Context, id: str) -> Enact | Reject
     )
 
 
-def _refuse_confirmed(migration: Migration) -> ConfirmBegun | None:
-    return ConfirmBegun(migration.server) if migration.status == "confirming" else None
+def _refuse(view: View, migration: Migration) -> ConfirmBegun | SourceUnitsGone | None:
+    if migration.status == "confirming":
+        return ConfirmBegun(migration.server)
+    source = view.records.get(Host, migration.source.id)
+    assigned = view.records.get(Assignment, assignment_id(migration.id, migration.source.id))
+    if source is None or assigned is None or not source.units_gone:
+        return None
+    # The server could not be started there: better told now, while it runs at the destination.
+    gone = tuple(
+        f"{kind} {unit}"
+        for kinds in assigned.units.values()
+        for kind, units in kinds.items()
+        for unit in units
+        if unit in source.units_gone
+    )
+    return SourceUnitsGone(migration.server, source.name, gone) if gone else None
 
 
 def _take_along(

@@ -939,6 +939,18 @@ def test_a_device_of_another_cell_of_the_socket_will_do_where_the_policy_says_so
     assert isinstance(plan(fleet.view, near, OPTIONS, random.Random(1), 0), NoFit)
 
 
+def test_capacity_tells_hosts_apart_by_their_sockets() -> None:
+    fleet = Fleet()
+    for name, sockets in (("a", (0, 1)), ("b", (1, 1)), ("c", (1, 0)), ("d", (0, 0))):
+        machine(fleet, name, 2, sockets, VCPU=8, MEMORY_MB=8192)
+        gpus(fleet, name, (f"{name}-numa1",))
+        fleet.take(f"{name}-numa1", {"VCPU": 6})
+    capacity = count_capacity(fleet.view, request(ON_SOCKET), OPTIONS)
+    assert (capacity.count, capacity.hosts) == (2, 2)  # type: ignore[union-attr]
+    found = place(fleet, request(ON_SOCKET, members=2))
+    assert {placement.chosen.host_name for placement in found.placements} == {"b", "d"}
+
+
 def test_a_refusal_says_that_a_device_is_on_another_socket() -> None:
     fleet = Fleet()
     machine(fleet, "a", 2, (0, 1), VCPU=8, MEMORY_MB=8192)

@@ -717,6 +717,13 @@ ROWS: Final[dict[type[Rejection], Row]] = {
             "failed. Confirm it again.",
         ),
     ),
+    r.SourceUnitsGone: Row(
+        nova=Wording(
+            409,
+            "Cannot 'revertResize' instance {r.id}: its source{gone} any more. Confirm it, or give the "
+            "source back what is missing and revert it then.",
+        ),
+    ),
     r.RevertBegun: Row(
         nova=Wording(
             409,
@@ -1157,6 +1164,11 @@ _WORDS: Final[dict[type[Rejection], Callable[[Any, bool], dict[str, str]]]] = {
     r.ServerChangedByOthers: lambda one, _: {"then": _after_a_conflict(one)},
     r.HostNotDown: lambda one, names_hosts: {"host": f" {one.host}" if names_hosts else ""},
     r.ServerOutdated: lambda one, names_hosts: {"found": f": {one.found}" if names_hosts else ""},
+    r.SourceUnitsGone: lambda one, names_hosts: {
+        "gone": f" {one.host} does not have {', '.join(one.units)}"
+        if names_hosts
+        else " does not have the devices that it had there"
+    },
     r.HostIsDown: lambda one, names_hosts: {"host": f" {one.host}" if names_hosts else ""},
     r.HostLacksTraits: lambda one, names_hosts: {
         "host": f" {one.host}" if names_hosts else "",

@@ -165,6 +165,7 @@ from berth.model.rejections.servers import (
     ServerOutdated,
     ServerStateWrong,
     ServerUnsettled,
+    SourceUnitsGone,
     TooManyNeeds,
     UnitTaken,
 )
@@ -308,6 +309,7 @@ __all__ = [
     "ServerStateWrong",
     "ServerUnsettled",
     "ServiceNotFound",
+    "SourceUnitsGone",
     "SpecInvalid",
     "TooManyAggregateKeys",
     "TooManyFlavorProjects",

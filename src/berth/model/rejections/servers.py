@@ -139,6 +139,15 @@ class ConfirmBegun(Rejection, frozen=True):
     id: str
 
 
+class SourceUnitsGone(Rejection, frozen=True):
+    """The source of a move does not have the units any more that the server had there: it cannot go back.
+    ``units``: each with its resource class."""
+
+    id: str
+    host: str
+    units: tuple[str, ...]
+
+
 class RevertBegun(Rejection, frozen=True):
     """An unfinished revert or deletion may have destroyed the destination: the move cannot be confirmed."""
 
