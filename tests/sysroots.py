@@ -132,10 +132,21 @@ class Machine:
         for instance in instances:
             self.link(f"{folder}/devices/{instance}", device)
 
-    def disk(self, name: str, gb: int, *, rotational: bool = False) -> None:
+    def disk(
+        self,
+        name: str,
+        gb: int,
+        *,
+        rotational: bool = False,
+        removable: bool = False,
+        wwid: str | None = None,
+    ) -> None:
         self.write(f"sys/block/{name}/size", gb << 21)
         self.write(f"sys/block/{name}/queue/rotational", int(rotational))
+        self.write(f"sys/block/{name}/removable", int(removable))
         (self.root / f"sys/block/{name}/device").mkdir()
+        if wwid is not None:
+            self.write(f"sys/block/{name}/device/wwid", wwid)
 
 
 def _two_sockets(root: Path) -> Machine:

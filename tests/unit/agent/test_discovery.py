@@ -414,9 +414,30 @@ def test_sockets_beyond_the_last_trait_are_not_told(tmp_path: Path) -> None:
     assert found[f"numa{SOCKETS_MAX}"] == []
 
 
-def test_the_disk_is_what_the_setting_says_and_never_that_of_a_copy(tmp_path: Path) -> None:
+def test_the_disk_of_a_copy_is_that_of_the_disks_that_stay_in_the_machine(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.cell(0, "0", 4)
+    machine.online("0")
+
+    def disk_gb() -> int | None:
+        return totals(discover(tmp_path, DiscoverySettings(), data=tmp_path).providers[0]).get("DISK_GB")
+
+    machine.disk("sr0", 1, removable=True)
+    assert disk_gb() is None
+    machine.disk("nvme0n1", 960)
+    machine.disk("sda", 4000, wwid="t10.ATA     ST4000  1")
+    assert disk_gb() == 4960
+    # Another path to the same disk; and what is no disk of its own.
+    machine.disk("sdb", 4000, wwid="t10.ATA     ST4000  1")
+    machine.write("sys/block/dm-0/size", 4000 << 21)
+    assert disk_gb() == 4960
+    machine.disk("sdc", 10)
+    machine.write("sys/block/sdc/size", "many")
+    assert disk_gb() == 4960
+
+
+def test_the_disk_is_what_the_setting_says_or_the_file_system_of_the_agent(tmp_path: Path) -> None:
     two_pfs(tmp_path)
-    assert "DISK_GB" not in totals(discover(tmp_path, DiscoverySettings(), data=tmp_path).providers[0])
     assert totals(discover(tmp_path, DiscoverySettings(disk_gb=7)).providers[0])["DISK_GB"] == 7
     live = discover(Path("/"), DiscoverySettings(), data=tmp_path)
     about = os.statvfs(tmp_path)

@@ -439,7 +439,7 @@ def test_numa_information_that_cannot_be_read_is_not_taken_for_none(tmp_path: Pa
     assert "VCPU" in classes(find(tmp_path)[0], "")
     node.symlink_to("node")
     host, reasons = find(tmp_path)
-    assert classes(host, "") == set()
+    assert classes(host, "") == {"DISK_GB"}
     assert "sys/devices/system/node" in reasons
 
 

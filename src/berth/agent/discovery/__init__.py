@@ -14,7 +14,7 @@ import msgspec
 
 from berth.agent.discovery.cells import NumaCell, read_cells
 from berth.agent.discovery.cpus import Cpus, read_cpus
-from berth.agent.discovery.disks import read_disks
+from berth.agent.discovery.disks import HostDisk, read_disks, sum_disks
 from berth.agent.discovery.memory import HostMemory, read_memory
 from berth.agent.discovery.nics import Interfaces, read_interfaces
 from berth.agent.discovery.pci import PciDevice, read_pci_devices
@@ -98,13 +98,14 @@ def discover(
     budget: Budget | None = None,
 ) -> DiscoveredHost:
     """The host whose ``sys`` and ``proc`` are in a folder. ``data``: the agent's folder, whose file system
-    has the servers' disks. DiscoveryError if the settings do not fit the machine."""
+    has the servers' disks, if it is this machine. DiscoveryError if the settings do not fit the machine."""
     sysroot = Sysroot(root, budget)
     name = settings.host_name or _read(lambda: _read_host_name(sysroot), UNNAMED)
     cpus = _read(lambda: read_cpus(sysroot), Cpus(None, (), None, frozenset()))
     cells: tuple[NumaCell, ...] | None = _read(lambda: read_cells(sysroot, cpus.online), None)
     memory = HostMemory() if cells != () else _read(lambda: read_memory(sysroot), HostMemory())
     pci: dict[str, PciDevice] = _read(lambda: read_pci_devices(sysroot), {})
+    disks: list[HostDisk] = _read(lambda: read_disks(sysroot), [])
     found = MachineParts(
         host=name,
         cpus=cpus,
@@ -112,8 +113,8 @@ def discover(
         memory=memory,
         pci=pci,
         interfaces=_read(lambda: read_interfaces(sysroot, frozenset(pci)), Interfaces({}, frozenset(pci))),
-        disks=_read(lambda: read_disks(sysroot), []),
-        disk_gb=_find_disk_gb(sysroot, settings, data),
+        disks=disks,
+        disk_gb=_find_disk_gb(sysroot, settings, data, disks),
     )
     builder = TreeBuilder(found, settings, sysroot)
     providers = builder.build()
@@ -138,9 +139,13 @@ def _read_host_name(sysroot: Sysroot) -> str:
     return name if name is not None and is_host_name(name) else UNNAMED
 
 
-def _find_disk_gb(sysroot: Sysroot, settings: DiscoverySettings, data: Path | None) -> int | None:
-    if settings.disk_gb is not None or data is None or not sysroot.is_live:
+def _find_disk_gb(
+    sysroot: Sysroot, settings: DiscoverySettings, data: Path | None, disks: list[HostDisk]
+) -> int | None:
+    if settings.disk_gb is not None:
         return settings.disk_gb
+    if data is None or not sysroot.is_live:
+        return sum_disks(disks)
     while not data.exists():
         # The agent has yet to make it.
         data = data.parent

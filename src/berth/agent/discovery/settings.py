@@ -97,8 +97,8 @@ class DiscoverySettings(msgspec.Struct, frozen=True, kw_only=True):
     disk_gb: Annotated[
         int | None,
         About(
-            "GiB of disk for servers; if unset, the size of the file system of the agent's folder, and none "
-            "with another sysroot",
+            "GiB of disk for servers; if unset, the size of the file system of the agent's folder, and with "
+            "another sysroot that of all disks that are not removable",
             1,
             AMOUNT_MAX,
         ),
