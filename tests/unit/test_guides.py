@@ -128,6 +128,17 @@ def test_a_file_that_a_page_names_without_its_folder_exists_too(page: Path) -> N
     assert {name for name in named if not any(file.match(name) for file in files)} == set()
 
 
+def test_every_guide_is_in_a_list() -> None:
+    lists = (ROOT / "README.md").read_text() + (ROOT / "CONTRIBUTING.md").read_text()
+    assert {guide.name for guide in GUIDES.glob("*.md") if f"docs/guides/{guide.name})" not in lists} == set()
+
+
+def test_every_package_is_in_the_architecture() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text()
+    packages = {file.parent.name for file in (ROOT / "src" / "berth").glob("*/__init__.py")}
+    assert {name for name in packages if f"`{name}/`" not in page} == set()
+
+
 def test_every_behaviour_of_the_glossary_has_a_file() -> None:
     """Ten things that a newcomer asks for, each found by the names of folder and file."""
     _, _, rows = (ROOT / "docs" / "glossary.md").read_text().partition("## Where to look")
@@ -152,3 +163,25 @@ def test_the_limits_of_the_guide_are_those_of_the_settings() -> None:
     assert len(documented) == 5
     settings = resolve(None).settings
     assert documented == {name: getattr(settings, name) for name in documented}
+
+
+def test_the_figures_of_the_comparison_are_those_of_the_newest_run() -> None:
+    """Within a third: runs differ, and the page says how many times, not how fast."""
+    results = (ROOT / "bench" / "results" / "results.md").read_text()
+    measured: dict[str, tuple[float, float]] = {}
+    for line in results.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 11 and cells[7].endswith("x"):
+            measured.setdefault(cells[0], (_read_times(cells[7]), _read_times(cells[8])))
+    guide = (GUIDES / "comparison.md").read_text()
+    rows = re.findall(r"^\| (.*?) \| ([\d,]+) \| ([\d,]+) \|$", guide, re.MULTILINE)
+    assert len(rows) == 6
+    for work, latency, throughput in rows:
+        told = (_read_times(latency), _read_times(throughput))
+        for one, other in zip(told, measured[work], strict=True):
+            assert one == pytest.approx(other, rel=1 / 3), work
+
+
+def _read_times(cell: str) -> float:
+    number = re.sub("[^0-9.]", "", cell)
+    return float(number) if number else 0.0
