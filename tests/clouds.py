@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from tests.servers import HOST, ServerProcess, running
-from tests.warm_start import WarmProcess, start_warm, write_command
+from tests.servers import ENTRY, HOST, ServerProcess, running
+from tests.warm_start import BERTH, COMMANDS, WarmProcess
 
 PROGRAMS: Final = Path(sys.executable).parent
 
@@ -44,17 +44,15 @@ class Cloud(ServerProcess):
         logs = sorted(self.data.glob("log/*.log"))
         return "\n".join([self.log, *(f"{path.name}:\n{path.read_text()}" for path in logs)])
 
-    def shell(self, script: str, timeout_s: float = 120, *, is_warm: bool = True) -> str:
-        """What a script prints that is run as a newcomer would run it, beside the folder. ``is_warm``: its
-        ``berth`` has been imported already, and is not started by its name."""
-        path = f"{PROGRAMS}:{os.environ['PATH']}"
-        if is_warm:
-            programs = self.directory / "programs"
-            if not programs.exists():
-                programs.mkdir()
-                write_command(programs / "berth", "berth.cli:main")
-            path = f"{programs}:{path}"
-        env = {**_environment(), "PATH": path}
+    def shell(self, script: str, timeout_s: float = 120) -> str:
+        """What a script prints that is run as a newcomer would run it, beside the folder. Its ``berth`` and
+        its ``openstack`` have been imported already."""
+        programs = self.directory / "programs"
+        programs.mkdir(exist_ok=True)
+        for name, command in COMMANDS.items():
+            if name in script and not (programs / name).exists():
+                command.write(programs / name)
+        env = {**_environment(), "PATH": f"{programs}:{PROGRAMS}:{os.environ['PATH']}"}
         words = ["sh", "-ec", script]
         done = subprocess.run(
             words, cwd=self.directory, env=env, capture_output=True, text=True, timeout=timeout_s, check=False
@@ -83,7 +81,7 @@ class MachineAgent:
         self._process: WarmProcess | None = None
 
     def start(self) -> None:
-        self._process = start_warm("berth.cli:main", self._words, self._env, self._log)
+        self._process = BERTH.start(ENTRY, self._words, self._env, self._log)
 
     def look_again(self) -> None:
         """Have it look at its machine now."""

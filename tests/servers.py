@@ -18,11 +18,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.warm_start import WarmProcess, start_warm
+from tests.warm_start import BERTH, WarmProcess
 
 HOST: Final = "127.0.0.1"
 ROOT: Final = Path(__file__).resolve().parent.parent
 STOP_S: Final = 10
+ENTRY: Final = "berth.cli:main"
+"""What the program ``berth`` calls."""
 
 UPSTREAM: Final = os.environ.get("BERTH_TEST_SERVER") == "upstream"
 """Tests of what any Placement server does can be run against upstream itself, to test the tests."""
@@ -95,7 +97,7 @@ class ServerProcess:
     def _launch(self, words: Sequence[str]) -> subprocess.Popen[bytes] | WarmProcess:
         if self.entry is not None:
             env = os.environ if self.env is None else self.env
-            return start_warm(self.entry, words[1:], env, self.log_path)
+            return BERTH.start(self.entry, words[1:], env, self.log_path)
         with self.log_path.open("ab") as log:
             return subprocess.Popen(
                 words,
@@ -190,7 +192,7 @@ def berth(directory: Path, *options: str, database: Path | str | None = None) ->
 
     # Settings of whoever runs the tests are not settings of the server under test.
     env = {name: value for name, value in os.environ.items() if not name.startswith("BERTH_")}
-    return ServerProcess(command, directory / "server.log", env, "berth.cli:main")
+    return ServerProcess(command, directory / "server.log", env, ENTRY)
 
 
 def upstream(directory: Path) -> ServerProcess:

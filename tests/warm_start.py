@@ -1,21 +1,22 @@
-"""Processes of Berth for tests, without the second that each start takes to import the program.
+"""Servers and commands for tests, Berth's and others', without the seconds that each start takes to import
+the program.
 
-A process imports what servers need once. For every server it forks a child, which leads a group of its own
-and calls a function as the program would: a process like any other, to be killed, stopped and waited for. How
-the program itself starts is tested where it is started by its name.
+A warm process imports a program once. For every server or command it forks a child, which leads a group of
+its own and calls a function as the program would: a process like any other, to be killed, stopped and waited
+for. What one of them leaves behind in memory, the next does not find. How a program itself starts is tested
+where it is started by its name.
 
-    test process --(a connection for each server)--> warm process
+    test process --(a connection for each child)--> warm process
         asked       {"entry": "module:function", "words": [...], "env": {...}, "log": "path", "cwd": "path"}
-        answered    the number of the server's process; and, when it has ended, how
+        answered    the number of the child's process; and, when it has ended, how
 
-Scripts can run ``berth`` so, too (``write_command``): what is in the place of the program names no ``log``,
-and sends its input and outputs along.
+Commands name no ``log``, and send their input and outputs along. So do those that scripts find in the place
+of the programs (``WarmCommand.write``).
 
-``python -m tests.warm_start ADDRESS MODULE ...`` is the warm process. It ends when its input does.
+``python -m tests.warm_start ADDRESS MODULE ...`` is a warm process. It ends when its input does.
 """
 
 import contextlib
-import functools
 import gc
 import importlib
 import json
@@ -25,18 +26,15 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import IO, Final, NoReturn
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-MODULES: Final = (
-    *("berth.cli.program", "berth.cli.serve", "berth.cli.agent", "berth.cli.cluster"),
-    *("berth.main", "berth.engine.snapshots"),
-)
 START_S: Final = 60
 
 
@@ -71,16 +69,68 @@ class WarmProcess:
         return self.returncode
 
 
-def start_warm(
-    entry: str, words: Sequence[str], env: Mapping[str, str], log: Path, folder: Path = ROOT
-) -> WarmProcess:
-    """Call a function in a process of its own, with these words as its command line, in a folder. What it
-    prints is appended to ``log``."""
-    connection = socket.socket(socket.AF_UNIX)
-    connection.connect(warm_address())
-    asked = {"entry": entry, "words": list(words), "env": dict(env), "log": str(log), "cwd": str(folder)}
-    connection.sendall(json.dumps(asked).encode() + b"\n")
-    return WarmProcess(connection)
+class WarmStart:
+    """A warm process: there is one for each process that runs tests, and for its children. It is started when
+    it is first needed, with ``options`` for the interpreter and in the environment ``env``, and ends with
+    its starter."""
+
+    def __init__(
+        self, *modules: str, options: Sequence[str] = (), env: Mapping[str, str] | None = None
+    ) -> None:
+        self._name, self._modules, self._options, self._env = modules[0], modules, options, env
+        self._starting = threading.Lock()
+        self._address = ""
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        with self._starting:
+            if not self._address:
+                self._address = self._start()
+            return self._address
+
+    def _start(self) -> str:
+        address = f"\0berth-tests-{os.getpid()}-{self._name}"
+        words = [sys.executable, *self._options, "-m", "tests.warm_start", address[1:], *self._modules]
+        # Its input ends with this process.
+        process = self._process = subprocess.Popen(words, cwd=ROOT, env=self._env, stdin=subprocess.PIPE)
+        deadline_s = time.monotonic() + START_S
+        while True:
+            with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
+                probe.connect(address)
+                return address
+            assert process.poll() is None, f"the warm process has ended with status {process.returncode}"
+            assert time.monotonic() < deadline_s, "the warm process does not listen"
+            time.sleep(0.02)
+
+    def close(self) -> None:
+        """End the warm process, and none of its children."""
+        if self._process is not None:
+            self._process.communicate()
+
+    def start(
+        self, entry: str, words: Sequence[str], env: Mapping[str, str], log: Path, folder: Path = ROOT
+    ) -> WarmProcess:
+        """Call a function in a process of its own, with these words as its command line, in a folder. What it
+        prints is appended to ``log``."""
+        return self._ask(
+            {"entry": entry, "words": list(words), "env": dict(env), "cwd": str(folder), "log": str(log)}
+        )
+
+    def call(
+        self, entry: str, words: Sequence[str], env: Mapping[str, str], *files: IO[bytes]
+    ) -> WarmProcess:
+        """Call a function so, with these as its input and outputs."""
+        asked = {"entry": entry, "words": list(words), "env": dict(env), "cwd": str(ROOT)}
+        return self._ask(asked, *files)
+
+    def _ask(self, asked: Mapping[str, object], *files: IO[bytes]) -> WarmProcess:
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(self.address)
+        line = json.dumps(asked).encode() + b"\n"
+        sent = socket.send_fds(connection, [line], [file.fileno() for file in files])
+        connection.sendall(line[sent:])
+        return WarmProcess(connection)
 
 
 COMMAND: Final = """\
@@ -95,40 +145,48 @@ sys.exit(int(status) if int(status) >= 0 else 128 - int(status))
 """
 
 
-def write_command(path: Path, entry: str) -> None:
-    """Write a program that calls a function in a process of its own: as if the function's program were
-    started, with these words, in this folder."""
-    path.write_text(COMMAND.format(python=sys.executable, address=warm_address(), entry=entry))
-    path.chmod(0o755)
+class WarmCommand:
+    """A command, by the function that its program calls."""
+
+    def __init__(self, program: WarmStart, entry: str) -> None:
+        self._program = program
+        self._entry = entry
+
+    def run(
+        self, words: Sequence[str], env: Mapping[str, str], timeout_s: int = 60, stdin: str = ""
+    ) -> "subprocess.CompletedProcess[str]":
+        """What the command printed and how it ended; by SIGKILL (-9) if it took too long."""
+        with contextlib.ExitStack() as stack:
+            files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
+            files[0].write(stdin.encode())
+            files[0].seek(0)
+            process = self._program.call(self._entry, words, env, *files)
+            try:
+                status = process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                status = process.wait()
+            for file in files:
+                file.seek(0)
+            _, stdout, stderr = (file.read().decode() for file in files)
+        return subprocess.CompletedProcess(words, status, stdout, stderr)
+
+    def write(self, path: Path) -> None:
+        """Write a program that is the command, for scripts."""
+        text = COMMAND.format(python=sys.executable, address=self._program.address, entry=self._entry)
+        path.write_text(text)
+        path.chmod(0o755)
 
 
-def warm_address() -> str:
-    """Where the warm process listens: there is one for each process that runs tests, and for its children."""
-    with _starting:
-        return _start()
-
-
-@functools.cache
-def _start() -> str:
-    address = f"\0berth-tests-{os.getpid()}"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.warm_start", address[1:], *MODULES], cwd=ROOT, stdin=subprocess.PIPE
-    )
-    deadline_s = time.monotonic() + START_S
-    while True:
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
-            probe.connect(address)
-            break
-        assert process.poll() is None, f"the warm process has ended with status {process.returncode}"
-        assert time.monotonic() < deadline_s, "the warm process does not listen"
-        time.sleep(0.02)
-    _kept.append(process)
-    return address
-
-
-_starting: Final = threading.Lock()
-_kept: Final[list["subprocess.Popen[bytes]"]] = []
-"""The warm process: its input ends with this process."""
+BERTH: Final = WarmStart(
+    *("berth.cli.program", "berth.cli.serve", "berth.cli.agent", "berth.cli.cluster"),
+    *("berth.main", "berth.engine.snapshots"),
+)
+COMMANDS: Final = {
+    "berth": WarmCommand(BERTH, "berth.cli:main"),
+    "openstack": WarmCommand(WarmStart("tests.openstack_command"), "tests.openstack_command:main"),
+}
+"""By the names of their programs."""
 
 
 # -- in the warm process ------------------------------------------------------------------------

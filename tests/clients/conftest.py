@@ -6,20 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.forked_command import ForkedCommand, forked_command
 from tests.servers import UPSTREAM, ServerProcess, placement, running
-
-PLUGINS = (
-    "openstack.cli.base",
-    "openstack.cli.extension",
-    "openstack.common",
-    "openstack.compute.v2",
-    "openstack.identity.v3",
-    "openstack.image.v2",
-    "openstack.placement.v1",
-    "cliff.formatter.list",
-    "cliff.formatter.show",
-)
+from tests.warm_start import COMMANDS, WarmCommand
 
 
 @pytest.fixture
@@ -33,7 +21,6 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture(scope="session")
-def command() -> Iterator[ForkedCommand]:
+def command() -> WarmCommand:
     """The ``openstack`` command with its plugins."""
-    with forked_command("openstackclient.shell:main", *PLUGINS) as command:
-        yield command
+    return COMMANDS["openstack"]

@@ -1,6 +1,7 @@
 """The ``openstack`` command with osc-placement, through the life of a small fleet.
 
-At the oldest version the program itself is run once, as an operator would run it; else ``forked_command``.
+At the oldest version the program itself is run once, as an operator would run it; else it has been imported
+before (``tests/warm_start.py``).
 """
 
 import json
@@ -13,8 +14,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.clients.forked_command import ForkedCommand
 from tests.servers import ServerProcess
+from tests.warm_start import WarmCommand
 
 pytestmark = pytest.mark.clients
 
@@ -24,9 +25,9 @@ PROJECT, USER = str(uuid.UUID(int=1)), str(uuid.UUID(int=2))
 
 
 class Openstack:
-    """Runs the command: forked, or without ``command`` by starting the program."""
+    """Runs the command: imported before, or without ``command`` by starting the program."""
 
-    def __init__(self, url: str, command: ForkedCommand | None) -> None:
+    def __init__(self, url: str, command: WarmCommand | None) -> None:
         self.command = command
         self.options = ["--os-auth-type", "admin_token", "--os-token", "admin", "--os-endpoint", url]
         # Whatever cloud the person who runs the tests uses, it is not this one.
@@ -55,7 +56,7 @@ class Openstack:
 
 
 @pytest.fixture
-def openstack(server: ServerProcess, command: ForkedCommand) -> Openstack:
+def openstack(server: ServerProcess, command: WarmCommand) -> Openstack:
     return Openstack(server.url, command)
 
 

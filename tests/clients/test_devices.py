@@ -12,10 +12,10 @@ import pytest
 from berth.agent.drivers.sim import list_units
 from berth.agent.fleet import provider_id
 from berth.agent.state import read_state, state_path
-from tests.clients.forked_command import ForkedCommand
 from tests.clients.test_servers import CloudClient
 from tests.clouds import Cloud, MachineAgent, cloud_running, wait_for
 from tests.sysroots import TREES, Machine
+from tests.warm_start import WarmCommand
 
 pytestmark = [
     pytest.mark.clients,
@@ -151,7 +151,7 @@ def agents(cloud: Cloud) -> Iterator[dict[str, MachineAgent]]:
 class Fleet:
     """What the region and the machines say of the servers that are there."""
 
-    def __init__(self, cloud: Cloud, agents: dict[str, MachineAgent], command: ForkedCommand) -> None:
+    def __init__(self, cloud: Cloud, agents: dict[str, MachineAgent], command: WarmCommand) -> None:
         self.agents = agents
         self.cloud = cloud
         self.client = CloudClient(cloud, command)
@@ -282,7 +282,7 @@ class Fleet:
 
 
 @pytest.fixture(scope="module")
-def fleet(cloud: Cloud, agents: dict[str, MachineAgent], command: ForkedCommand) -> Iterator[Fleet]:
+def fleet(cloud: Cloud, agents: dict[str, MachineAgent], command: WarmCommand) -> Iterator[Fleet]:
     fleet = Fleet(cloud, agents, command)
     yield fleet
     fleet.client.sdk.close()

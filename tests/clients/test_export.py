@@ -16,6 +16,7 @@ from tests.clients.test_import import DRIVERS, HOSTS, LAUNCH, compare_answers, f
 from tests.databases import statements
 from tests.placement import PlacementClient
 from tests.servers import ROOT, ServerProcess, berth, running
+from tests.warm_start import COMMANDS
 
 pytestmark = [pytest.mark.clients]
 
@@ -53,6 +54,8 @@ def commands_of_the_guide(folder: Path, target: str, source: Path) -> list[list[
 
 def run(words: list[str], **env: str) -> "subprocess.CompletedProcess[str]":
     kept = {name: value for name, value in os.environ.items() if not name.startswith("BERTH_")}
+    if words[0] in COMMANDS:
+        return COMMANDS[words[0]].run(words[1:], kept | env, timeout_s=120)
     return subprocess.run(
         [str(PROGRAMS / words[0]), *words[1:]], env=kept | env, capture_output=True, text=True, timeout=120
     )

@@ -1,6 +1,7 @@
 """Heat's own engine on the templates of ``berth cluster template``: sound, and every server in the group that
 Berth would deal it to."""
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator
@@ -14,8 +15,8 @@ from berth.api.compute.servers.fields import FIELDS
 from berth.api.native.cluster_bodies import NewCluster
 from berth.cli import main
 from berth.cli.heat_template import write
-from tests.clients.forked_command import ForkedCommand, forked_command
 from tests.heat_packages import HeatMissing, heat_folder
+from tests.warm_start import WarmCommand, WarmStart
 
 pytestmark = pytest.mark.clients
 
@@ -38,18 +39,19 @@ CLUSTER = {
 
 
 @pytest.fixture(scope="module")
-def heat() -> Iterator[ForkedCommand]:
+def heat() -> Iterator[WarmCommand]:
     try:
         folder = heat_folder()
     except HeatMissing as missing:
         pytest.skip(str(missing))
     env = {**os.environ, "PYTHONPATH": str(folder)}
     # Heat's own warnings are none of ours.
-    with forked_command("tests.clients.heat_stack:main", options=["-W", "ignore"], env=env) as reader:
-        yield reader
+    program = WarmStart("tests.clients.heat_stack", options=["-W", "ignore"], env=env)
+    with contextlib.closing(program):
+        yield WarmCommand(program, "tests.clients.heat_stack:main")
 
 
-def read_by_heat(heat: ForkedCommand, folder: Path, name: str, **parameters: str) -> Any:
+def read_by_heat(heat: WarmCommand, folder: Path, name: str, **parameters: str) -> Any:
     done = heat.run([str(folder), name, json.dumps(parameters)], os.environ, timeout_s=120)
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout)
@@ -68,7 +70,7 @@ def servers(made: Any, node_group: str) -> list[Any]:
     return [server["properties"] for server in resources(made, node_group)]
 
 
-def test_what_heat_makes_of_a_cluster(heat: ForkedCommand, tmp_path: Path) -> None:
+def test_what_heat_makes_of_a_cluster(heat: WarmCommand, tmp_path: Path) -> None:
     write(msgspec.convert(CLUSTER, NewCluster), tmp_path, overwrite=False)
     made = read_by_heat(heat, tmp_path, "hadoop.yaml", network="net")
     for number in (1, 2):
@@ -86,7 +88,7 @@ def test_what_heat_makes_of_a_cluster(heat: ForkedCommand, tmp_path: Path) -> No
     assert made["outputs"] == ["servers_data", "servers_master", "servers_more"]
 
 
-def test_berths_own_compute_api_takes_the_servers_of_a_template(heat: ForkedCommand, tmp_path: Path) -> None:
+def test_berths_own_compute_api_takes_the_servers_of_a_template(heat: WarmCommand, tmp_path: Path) -> None:
     write(msgspec.convert(CLUSTER, NewCluster), tmp_path, overwrite=False)
     made = read_by_heat(heat, tmp_path, "hadoop.yaml")
     found = [one for group in ("data", "master", "more") for one in resources(made, group)]
@@ -95,7 +97,7 @@ def test_berths_own_compute_api_takes_the_servers_of_a_template(heat: ForkedComm
 
 
 def test_a_node_group_without_nodes_and_a_cluster_without_anti_affinity(
-    heat: ForkedCommand, tmp_path: Path
+    heat: WarmCommand, tmp_path: Path
 ) -> None:
     cluster = {
         "name": "plain",
@@ -113,7 +115,7 @@ def test_a_node_group_without_nodes_and_a_cluster_without_anti_affinity(
     assert set(made["resources"]) == {"nodes_a", "nodes_b"}
 
 
-def test_heat_would_refuse_what_is_wrong(heat: ForkedCommand, tmp_path: Path) -> None:
+def test_heat_would_refuse_what_is_wrong(heat: WarmCommand, tmp_path: Path) -> None:
     """So that a reader which reads everything is noticed."""
     write(msgspec.convert(CLUSTER, NewCluster), tmp_path, overwrite=False)
     node = tmp_path / "hadoop-apart-node.yaml"

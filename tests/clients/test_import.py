@@ -25,6 +25,7 @@ from tests.databases import statements
 from tests.placement import PlacementClient
 from tests.servers import HOST, ServerProcess, ServerStartError, berth, running
 from tests.unit.importing.sources import CONSUMER, SOUND, make_source
+from tests.warm_start import COMMANDS
 
 pytestmark = [pytest.mark.clients]
 
@@ -300,9 +301,8 @@ def ordered(value: Any) -> Any:
 
 
 def run_import(*words: str) -> "subprocess.CompletedProcess[str]":
-    program = str(Path(sys.executable).with_name("berth"))
     env = {name: value for name, value in os.environ.items() if not name.startswith("BERTH_")}
-    return subprocess.run([program, "import", *words], env=env, capture_output=True, text=True, timeout=60)
+    return COMMANDS["berth"].run(["import", *words], env)
 
 
 # -- tests --------------------------------------------------------------------------------------

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import pytest
 
-from tests.clients.forked_command import ForkedCommand
 from tests.clients.test_servers import CloudClient
 from tests.clouds import Cloud, cloud_running, wait_for
 from tests.servers import ROOT
+from tests.warm_start import WarmCommand
 
 pytestmark = [
     pytest.mark.clients,
@@ -40,7 +40,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
 
 
 @pytest.fixture(scope="module")
-def client(cloud: Cloud, command: ForkedCommand) -> Iterator[CloudClient]:
+def client(cloud: Cloud, command: WarmCommand) -> Iterator[CloudClient]:
     client = CloudClient(cloud, command)
     yield client
     client.sdk.close()

@@ -15,9 +15,9 @@ import openstack
 import pytest
 from openstack.config import OpenStackConfig
 
-from tests.clients.forked_command import ForkedCommand
 from tests.clouds import Cloud, cloud_running, wait_for
 from tests.servers import ROOT
+from tests.warm_start import WarmCommand
 
 pytestmark = [
     pytest.mark.clients,
@@ -49,7 +49,7 @@ def connection(cloud: Cloud, name: str) -> openstack.connection.Connection:
 class CloudClient:
     """The command and the SDK, both by the clouds.yaml that ``berth up`` has written."""
 
-    def __init__(self, cloud: Cloud, command: ForkedCommand) -> None:
+    def __init__(self, cloud: Cloud, command: WarmCommand) -> None:
         self.cloud = cloud
         self.command = command
         self.env = {name: value for name, value in os.environ.items() if not name.startswith("OS_")}
@@ -167,7 +167,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
 
 
 @pytest.fixture(scope="module")
-def client(cloud: Cloud, command: ForkedCommand) -> Iterator[CloudClient]:
+def client(cloud: Cloud, command: WarmCommand) -> Iterator[CloudClient]:
     client = CloudClient(cloud, command)
     yield client
     client.sdk.close()
@@ -194,7 +194,7 @@ def test_what_it_writes_is_for_its_owner_alone(cloud: Cloud) -> None:
 def test_the_readme_can_be_followed(cloud: Cloud) -> None:
     blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     (block,) = (block for block in blocks if "server create" in block)
-    printed = cloud.shell(block, is_warm=False)
+    printed = cloud.shell(block)
     assert "nothing" in printed.splitlines()[-1]
 
 

@@ -30,7 +30,7 @@ from gabbi import handlers, suitemaker, utils
 from tests.conformance.fixtures import FIXTURES, FixtureError, StateWriter, basic_environ
 from tests.conformance.wire import WireTransport
 from tests.servers import HOST, ServerProcess, ServerStartError, running
-from tests.warm_start import warm_address
+from tests.warm_start import BERTH
 
 OUTCOMES = ("passed", "failed", "skipped")
 
@@ -261,7 +261,7 @@ def arguments() -> argparse.ArgumentParser:
 def run_files(paths: Sequence[Path], args: argparse.Namespace) -> list[FileResult]:
     results = []
     if args.entry:
-        warm_address()
+        _ = BERTH.address
     # One process per file: the tests read their variables from os.environ.
     with multiprocessing.get_context("fork").Pool(
         args.jobs, signal.signal, (signal.SIGINT, signal.SIG_IGN), maxtasksperchild=1

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, expect
 
-from tests.clouds import PROGRAMS, Cloud, wait_for
+from tests.clouds import Cloud, wait_for
 from tests.console.conftest import HOSTS, ApiUser, Console
 from tests.console.test_servers import create_server, show_server, start_server
 
@@ -99,7 +99,7 @@ def test_a_host_dies(console: Console) -> None:
     console.enter()
     expect_well(console)
     page = console.page
-    console.cloud.shell(f"{PROGRAMS}/berth sim break {host} --data data")
+    console.cloud.shell(f"berth sim break {host} --data data")
     try:
         entry = expect_wrong(console, "host_down", host)
         expect(entry).to_contain_text("1 server is there")
@@ -111,7 +111,7 @@ def test_a_host_dies(console: Console) -> None:
         row = page.get_by_role("row", name=host)
         expect(row).to_contain_text("down")
     finally:
-        console.cloud.shell(f"{PROGRAMS}/berth sim heal {host} --data data")
+        console.cloud.shell(f"berth sim heal {host} --data data")
     expect(row).not_to_contain_text("down")
     page.get_by_role("link", name="Overview").click()
     expect_well(console)

@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
-from tests.clouds import PROGRAMS, wait_for
+from tests.clouds import wait_for
 from tests.console.conftest import ApiUser, Console
 
 pytestmark = pytest.mark.clients
@@ -40,7 +40,7 @@ def test_what_the_openstack_command_changes_appears_without_a_reload(console: Co
     console.page.evaluate("window.is_same_page = true")
     env = "OS_CLIENT_CONFIG_FILE=data/clouds.yaml OS_CLOUD=berth"
     create = "server create --flavor m1.tiny --image cirros --nic none -f value -c id appears"
-    id = console.cloud.shell(f"{env} {PROGRAMS}/openstack {create}").strip()
+    id = console.cloud.shell(f"{env} openstack {create}").strip()
     row = console.page.get_by_role("row", name="appears")
     expect(row).to_contain_text("ACTIVE")
     expect(row).to_contain_text(str(show_server(console, id)["OS-EXT-SRV-ATTR:host"]))

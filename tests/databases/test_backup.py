@@ -25,6 +25,7 @@ from berth.view import View
 from berth.view.snapshot import dump
 from tests.placement import PlacementClient
 from tests.servers import ServerStartError, berth, running
+from tests.warm_start import COMMANDS
 
 KINDS = ["sqlite", "postgresql", "mariadb", "galera"]
 WRITERS = 3
@@ -51,7 +52,7 @@ def command(*words: object) -> list[str]:
 
 
 def run(*words: object) -> str:
-    done = subprocess.run(command(*words), capture_output=True, text=True, timeout=120, env=environment())
+    done = COMMANDS["berth"].run(command(*words)[1:], environment(), timeout_s=120)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers import ROOT, free_port
-from tests.warm_start import WarmProcess, start_warm
+from tests.warm_start import BERTH, WarmProcess
 
 pytestmark = [
     pytest.mark.http,
@@ -47,7 +47,7 @@ class Process:
         self.popen: subprocess.Popen[bytes] | WarmProcess
         if not limit and not by_name:
             entry = "tests.http.serve_program:main"
-            self.popen = start_warm(entry, words, os.environ, self.log_path, directory)
+            self.popen = BERTH.start(entry, words, os.environ, self.log_path, directory)
             return
         with self.log_path.open("ab") as output:
             self.popen = subprocess.Popen(

@@ -10,7 +10,6 @@ import http.server
 import json
 import os
 import sqlite3
-import subprocess
 import sys
 import threading
 import time
@@ -21,7 +20,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.servers import HOST, ServerProcess, berth, running
+from tests.servers import ENTRY, HOST, ServerProcess, berth, running
 
 pytestmark = pytest.mark.crash
 
@@ -92,9 +91,8 @@ def _berth(folder: Path, name: str, *words: str) -> ServerProcess:
     def command(port: int) -> list[str]:
         return [program, *(word.format(listen=f"{HOST}:{port}") for word in words)]
 
-    return ServerProcess(
-        command, folder / f"{name}.log", env | ({"BERTH_PLACEMENT_TOKEN": "admin"} if name == "cell" else {})
-    )
+    env |= {"BERTH_PLACEMENT_TOKEN": "admin"} if name == "cell" else {}
+    return ServerProcess(command, folder / f"{name}.log", env, ENTRY)
 
 
 def _ask(port: int, method: str, path: str, body: object = None) -> Any:
@@ -197,10 +195,7 @@ def _agents(folder: Path, conductor: str, data: Path) -> ServerProcess:
     words = ["agent", "--conductor", conductor, "--driver", "sim", "--hosts", "4", "--data", str(data)]
     agents = _berth(folder, "agents", *words)
     # It serves nobody: there is nothing to wait for but its hosts.
-    with agents.log_path.open("ab") as log:
-        agents.process = subprocess.Popen(
-            agents.command(0), env=agents.env, stdout=log, stderr=log, start_new_session=True
-        )
+    agents.launch()
     return agents
 
 

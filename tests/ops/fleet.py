@@ -18,7 +18,7 @@ import httpx
 from tests.databases import statements
 from tests.databases.postgresql import PostgreSQL
 from tests.packages import PROMETHEUS, require
-from tests.servers import HOST, ROOT, ServerProcess
+from tests.servers import ENTRY, HOST, ROOT, ServerProcess
 from tests.waiting import WITHIN_S
 
 BERTH: Final = str(Path(sys.executable).with_name("berth"))
@@ -76,7 +76,10 @@ class Fleet:
         cell += f" --build-seconds {BUILD_S} --log-level debug --log-format json"
         secrets = {**env, "BERTH_PLACEMENT_TOKEN": SERVICE, "BERTH_AGENT_TOKEN": JOIN}
         self.cell = ServerProcess(
-            lambda port: [BERTH, *cell.split(), "--listen", f"{HOST}:{port}"], directory / "cell.log", secrets
+            lambda port: [BERTH, *cell.split(), "--listen", f"{HOST}:{port}"],
+            directory / "cell.log",
+            secrets,
+            ENTRY,
         )
         # A connection that is kept stays with one worker.
         self._client = httpx.Client(base_url=self.region.url)
@@ -88,6 +91,7 @@ class Fleet:
             lambda port: [BERTH, *agent.split(), "--metrics-listen", f"{HOST}:{port}"],
             directory / "agent.log",
             secrets,
+            ENTRY,
         )
         self.agent.start()
         self.prometheus = ServerProcess(self._make_prometheus_command, directory / "prometheus.log")

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from tests.servers import ROOT, ServerProcess
+from tests.servers import ENTRY, ROOT, ServerProcess
 
 OPS: Final = ROOT / "ops"
 UNITS: Final = OPS / "systemd"
@@ -60,11 +60,14 @@ class Machine:
         )
         return [word for some in words for word in some], env
 
-    def make_server(self, unit: str, address: tuple[str, int] | None, instance: str = "") -> ServerProcess:
-        """The process of a unit, and where it listens, if it does."""
+    def make_server(
+        self, unit: str, address: tuple[str, int] | None, instance: str = "", entry: str | None = ENTRY
+    ) -> ServerProcess:
+        """The process of a unit, and where it listens, if it does. Without ``entry`` its program is
+        started by its name."""
         words, env = self.read(unit, instance)
         log = self.folder / f"{unit}{instance}.log"
-        return ServerProcess(lambda _: words, log, env, address=address)
+        return ServerProcess(lambda _: words, log, env, entry, address)
 
 
 def _read_values(text: str) -> dict[str, str]:

@@ -88,9 +88,9 @@ def test_units_and_examples_are_a_region(tmp_path: Path) -> None:
     examples["cell-cell1.env"] = FOLDER / "cell.env"
     network = pick_network()
     machine = Machine(tmp_path, examples, {"127.0.0.1": f"{network}1"})
-    region = machine.make_server("berth-region.service", (f"{network}1", 8778))
-    cell = machine.make_server("berth-cell@.service", (f"{network}1", 8780), "cell1")
-    agent = machine.make_server("berth-agent.service", None)
+    region = machine.make_server("berth-region.service", (f"{network}1", 8778), entry=None)
+    cell = machine.make_server("berth-cell@.service", (f"{network}1", 8780), "cell1", entry=None)
+    agent = machine.make_server("berth-agent.service", None, entry=None)
     with running(region), running(cell), httpx.Client(base_url=region.url) as client:
         client.headers["x-auth-token"] = "the-token-of-an-operator"
         agent.launch()
