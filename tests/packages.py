@@ -17,7 +17,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -61,7 +60,7 @@ PROMETHEUS: Final = ("prometheus",)
 NPM_FOLDER: Final = Path(__file__).resolve().parents[1] / "tools" / "console"
 """Has the npm packages, pinned with their hashes in package-lock.json."""
 
-LOCK_PATH: Final = Path(tempfile.gettempdir()) / "berth-test-packages.lock"
+LOCK_PATH: Final = Path("/tmp/berth-test-packages.lock")
 POLICY_PATH: Final = Path("/usr/sbin/policy-rc.d")
 INSTALL_S: Final = 600
 
