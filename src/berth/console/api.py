@@ -10,6 +10,7 @@ server starts. A page may load nothing from elsewhere, run nothing that is writt
 frame.
 """
 
+import functools
 from collections.abc import Iterator
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -138,8 +139,8 @@ class ConsoleApi(Api):
 
     def __init__(self, settings: Settings, authenticator: Authenticator) -> None:
         self._keystone = authenticator if isinstance(authenticator, Keystone) else None
-        self._files = {path: _make_file(path, content) for path, content in _read_files()}
-        self._files[_SETTINGS] = _make_file(_SETTINGS, msgspec.json.encode(self._describe(settings)))
+        described = _make_file(_SETTINGS, msgspec.json.encode(self._describe(settings)))
+        self._files = {**_read_files(), _SETTINGS: described}
 
     def _describe(self, settings: Settings) -> ConsoleSettings:
         identity = _IDENTITY if settings.cells else None
@@ -212,10 +213,12 @@ class ConsoleApi(Api):
         return response
 
 
-def _read_files() -> Iterator[tuple[str, bytes]]:
+@functools.cache
+def _read_files() -> dict[str, ConsoleFile]:
+    """The files of the program, by path: read once, whatever is served in this process."""
     folder = files("berth.console") / "static"
-    yield from _walk(folder, _PREFIX)
-    yield _HOME, (folder / "index.html").read_bytes()
+    found = {path: _make_file(path, content) for path, content in _walk(folder, _PREFIX)}
+    return {**found, _HOME: _make_file(_HOME, (folder / "index.html").read_bytes())}
 
 
 def _walk(folder: Traversable, below: str) -> Iterator[tuple[str, bytes]]:

@@ -4,7 +4,7 @@ Nothing here is a total, an index or a pointer, so nothing can fall out of step.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from typing import Self
 
 from berth.model.groups import Group
@@ -103,7 +103,7 @@ class Facts:
     members: list[MemberFact] = field(default_factory=list)
 
     def copy(self) -> Self:
-        return replace(self, **{it.name: list(getattr(self, it.name)) for it in fields(self)})
+        return type(self)(**{name: list(facts) for name, facts in vars(self).items()})
 
     # -- questions ------------------------------------------------------------------------------
 

@@ -405,7 +405,8 @@ class Oracle(Facts):
     def _group_faults(self, claims: tuple[c.Claim, ...]) -> set[str]:
         """Everything that groups have against these claims: grant them on a copy, and look at it."""
         kinds = groups.wrongly_named(self, claims)
-        if not kinds:
+        # Where members stand changes only if one of them is among those who claim.
+        if not kinds and any(one.group or self.member(one.consumer) for one in claims):
             trial = self.copy()
             trial._grant_all(claims, 0)
             kinds = groups.faults(self, trial)

@@ -7,6 +7,7 @@ Members are placed one after the other, and what a plan has placed so far is in 
 weighers are shown. The request that they are shown is about one member: the first of ``request.members``.
 """
 
+import functools
 import math
 import pkgutil
 from collections.abc import Iterable, Iterator
@@ -93,13 +94,19 @@ def name_of(plugin: Filter | Weigher) -> str:
     return plugin.__name__.rpartition(".")[2]
 
 
-def _modules(kind: str, names: Iterable[str]) -> Iterator[Any]:
+@functools.cache
+def _list_names(kind: str) -> list[str]:
+    """What there is: each is a file."""
     package = import_module(f"berth.scheduler.{kind}")
-    known = sorted(info.name for info in pkgutil.iter_modules(package.__path__))
+    return sorted(info.name for info in pkgutil.iter_modules(package.__path__))
+
+
+def _modules(kind: str, names: Iterable[str]) -> Iterator[Any]:
+    known = _list_names(kind)
     for name in names:
         if name not in known:
             raise UnknownPlugin(f"there is no {kind[:-1]} called {name}; there are {', '.join(known)}")
-        module = import_module(f"{package.__name__}.{name}")
+        module = import_module(f"berth.scheduler.{kind}.{name}")
         missing = [offer for offer in _OFFERS[kind] if not hasattr(module, offer)]
         if missing:
             raise WrongOption(f"the {kind[:-1]} {name} lacks {', '.join(missing)}")

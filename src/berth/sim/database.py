@@ -58,6 +58,13 @@ def _sqlite() -> sa.Engine:
     return engine
 
 
+def _make_dialect(connect: Callable[[], sqlite3.Connection]) -> Dialect:
+    sqlite = _sqlite()
+    pool = sa.pool.StaticPool(connect, dialect=sqlite.dialect)  # type: ignore[arg-type]
+    engine = sa.Engine(pool, sqlite.dialect, sqlite.url, execution_options=sqlite.get_execution_options())
+    return Dialect(engine, meaning_of)
+
+
 class Condition(NamedTuple):
     """``troubles``: how likely one call goes wrong. ``delay_s``: the longest that one takes otherwise."""
 
@@ -82,7 +89,7 @@ class Database:
         self.happened: dict[str, int] = {}
         self.decoded: dict[bytes, Batch] = {}
         """Rows that somebody has read, by their content: they are decoded once for all processes."""
-        self.host = _Host()
+        self.host = _make_empty().copy()
         """The one in charge."""
         self.written = 0
         """How many rows have got in."""
@@ -95,22 +102,24 @@ class Database:
         self._last_kept = 0
 
     def clear(self) -> None:
-        """Begin with nothing in it."""
+        """Begin with nothing in it, for somebody who may change the tables too."""
         self.host.kept.close()
-        self.host = _Host()
+        self.host = _make_empty().copy()
+        self.host.is_prepared = False
         self.changes += 1
 
     def connect(self) -> sqlite3.Connection:
         """A connection of its own, which never fails."""
         return self.host.connect()
 
+    def open_aside(self) -> Journal:
+        """A way into the journal that never fails, and of which nothing is told."""
+        return Journal(_make_dialect(self.connect))
+
     def open(self, process: Process) -> "SimJournal":
         """A process's way into the journal."""
         way = _WayToHost(self)
-        sqlite = _sqlite()
-        pool = sa.pool.StaticPool(way.connect, dialect=sqlite.dialect)  # type: ignore[arg-type]
-        engine = sa.Engine(pool, sqlite.dialect, sqlite.url, execution_options=sqlite.get_execution_options())
-        journal = SimJournal(Dialect(engine, meaning_of), self, process, way)
+        journal = SimJournal(_make_dialect(way.connect), self, process, way)
         journal.prepare()
         self._opened.append(journal)
         return journal
@@ -145,8 +154,7 @@ class Database:
         the primary will be back."""
         if self.is_lagging:
             return
-        standby = _Host()
-        self.host.kept.backup(standby.kept)
+        standby = self.host.copy()
         last = standby.kept.execute("SELECT coalesce(max(idx), 0) FROM journal").fetchone()[0]
         self.world.trace.note(self.name, f"a standby takes over, with all rows but the last {lacking}")
         if lacking:
@@ -181,14 +189,34 @@ class Database:
 
 
 class _Host:
-    """What holds the rows. In memory they last for as long as somebody has them open."""
+    """What holds the rows. In memory they last for as long as somebody has them open. ``is_prepared``: a
+    process of this release has found or made its tables there."""
 
     def __init__(self) -> None:
         self._uri = f"file:sim{next(_names)}?mode=memory&cache=shared"
         self.kept = self.connect()
+        self.is_prepared = False
+
+    def copy(self) -> "_Host":
+        """Another with the same in it."""
+        copy = _Host()
+        self.kept.backup(copy.kept)
+        copy.is_prepared = self.is_prepared
+        return copy
 
     def connect(self) -> sqlite3.Connection:
         return sqlite3.connect(self._uri, uri=True, isolation_level=None, check_same_thread=False)
+
+
+@functools.cache
+def _make_empty() -> _Host:
+    """One with the tables and nothing in them. To make them takes longer than to copy them."""
+    host = _Host()
+    journal = Journal(_make_dialect(host.connect))
+    journal.prepare()
+    journal.close()
+    host.is_prepared = True
+    return host
 
 
 class _WayToHost:
@@ -219,6 +247,15 @@ class SimJournal(Journal):
         self.fails_after: int | None = None
         # Behind which index there was nothing, and how much had changed in the database by then.
         self._nothing_behind: tuple[int, int] | None = None
+
+    def prepare(self) -> None:
+        """Look at the tables once for all processes, which are of one release: it takes SQLAlchemy long."""
+        host = self._database.host
+        if host.is_prepared:
+            self._do(lambda connection: None, writes=True)
+        else:
+            super().prepare()
+            host.is_prepared = True
 
     def read_some(self, after: Index) -> tuple[list[Batch], bool]:
         """Nothing is asked again of a database in which nothing has changed since there was nothing."""

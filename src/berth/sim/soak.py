@@ -10,13 +10,16 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from berth.sim.profiles import PROFILES
 from berth.sim.simulation import simulate
+
+_SEEDS_PER_PROCESS: Final = 500
+"""To start a process takes as long as ten short seeds."""
 
 
 class Played(NamedTuple):
@@ -51,7 +54,8 @@ def main(arguments: list[str] | None = None) -> int:
     ]
     console = Console(stderr=True)
     played = []
-    with multiprocessing.get_context("spawn").Pool(given.processes, maxtasksperchild=50) as pool:
+    spawn = multiprocessing.get_context("spawn")
+    with spawn.Pool(given.processes, maxtasksperchild=_SEEDS_PER_PROCESS) as pool:
         for one in _shown(console, len(tasks), pool.imap_unordered(play, tasks)):
             played.append(one)
             if one.failure is not None:

@@ -31,7 +31,7 @@ from berth.api.kernel.call import Call, Handler, Services, json
 from berth.api.kernel.http import JSON, Request, Response, read_origin
 from berth.api.kernel.paging import read_query
 from berth.api.kernel.problem import Problem, not_found
-from berth.api.kernel.router import Route
+from berth.api.kernel.router import Route, Router
 
 # -- what is not offered -----------------------------------------------------------------------
 
@@ -150,12 +150,14 @@ def _refuse_unread_query(route: Route[Handler]) -> Route[Handler]:
     return dataclasses.replace(route, handler=answer) if route.method == "GET" else route
 
 
+_ROUTER: Final = Router(map(_refuse_unread_query, ROUTES), below=V21)
+
+
 class ComputeApi(RoutedApi):
     PREFIX = PREFIX
 
     def __init__(self, services: Services) -> None:
-        routes = map(_refuse_unread_query, ROUTES)
-        super().__init__(services, routes, below=V21, versions_at=(PREFIX, V21))
+        super().__init__(services, _ROUTER, versions_at=(PREFIX, V21))
 
     def refuse(self, problem: Problem, request: Request) -> Response:
         name = _FAULTS.get(problem.status, "computeFault")

@@ -15,7 +15,7 @@ from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.call import Services, json
 from berth.api.kernel.http import JSON, Request, Response, read_origin
 from berth.api.kernel.problem import Problem
-from berth.api.kernel.router import Route
+from berth.api.kernel.router import Route, Router
 
 _PREFIX: Final = "/identity"
 _V3: Final = f"{_PREFIX}/v3"
@@ -32,7 +32,7 @@ class IdentityApi(RoutedApi):
             Route("GET", "/auth/tokens", self._tokens.show, policy="identity:validate_token"),
             Route("DELETE", "/auth/tokens", self._tokens.revoke, policy="identity:revoke_token"),
         )
-        super().__init__(services, self.routes, below=_V3, versions_at=(_PREFIX, _V3))
+        super().__init__(services, Router(self.routes, below=_V3), versions_at=(_PREFIX, _V3))
 
     def is_open(self, request: Request) -> bool:
         return super().is_open(request) or _is_login(request)

@@ -10,10 +10,10 @@ import msgspec
 
 from berth.api.image import images
 from berth.api.kernel.application import RoutedApi
-from berth.api.kernel.call import Call, Services, json
+from berth.api.kernel.call import Call, Handler, Services, json
 from berth.api.kernel.http import JSON, Request, Response, read_origin
 from berth.api.kernel.problem import Problem
-from berth.api.kernel.router import Route
+from berth.api.kernel.router import Route, Router
 
 _PREFIX: Final = "/image"
 _V2: Final = f"{_PREFIX}/v2"
@@ -78,13 +78,14 @@ ROUTES: Final = (
     Route("GET", "/schemas/image", show_image_schema, policy="get_images"),
     Route("GET", "/schemas/images", show_images_schema, policy="get_images"),
 )
+_ROUTER: Final[Router[Route[Handler]]] = Router(ROUTES, below=_V2)
 
 
 class ImageApi(RoutedApi):
     PREFIX = _PREFIX
 
     def __init__(self, services: Services) -> None:
-        super().__init__(services, ROUTES, below=_V2, versions_at=(_PREFIX, f"{_PREFIX}/versions", _V2))
+        super().__init__(services, _ROUTER, versions_at=(_PREFIX, f"{_PREFIX}/versions", _V2))
 
     def refuse(self, problem: Problem, request: Request) -> Response:
         title = HTTPStatus(problem.status).phrase

@@ -116,10 +116,10 @@ class RoutedApi(Api):
     HEAD is a GET, and anybody may read the versions."""
 
     def __init__(
-        self, services: Services, routes: Iterable[Route[Handler]], below: str, versions_at: Iterable[str]
+        self, services: Services, router: Router[Route[Handler]], versions_at: Iterable[str]
     ) -> None:
         self._services = services
-        self._router = Router(routes, below)
+        self._router = router
         self._versions_at = frozenset(versions_at)
 
     def is_open(self, request: Request) -> bool:

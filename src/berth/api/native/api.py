@@ -23,6 +23,7 @@ from berth.model.placement import NAME_LENGTH_MAX
 
 _PART_MAX: Final = NAME_LENGTH_MAX
 """No id is longer, and no name."""
+_ROUTER: Final = Router(ROUTES, below=PREFIX, part_max=_PART_MAX, names_paths=True)
 
 
 class NativeApi(Api):
@@ -34,7 +35,6 @@ class NativeApi(Api):
         self._tags = StateTags(settings)
         self._feed = Feed(services.engine, settings.event_streams_max, settings.event_heartbeat_seconds)
         self._overview = KeptOverview(services)
-        self._router = Router(ROUTES, below=PREFIX, part_max=_PART_MAX, names_paths=True)
 
     def drain(self) -> None:
         self._feed.stop()
@@ -44,7 +44,7 @@ class NativeApi(Api):
         return render(problem, request)
 
     async def answer(self, request: Request, caller: Caller) -> Response:
-        route, params, request.route = self._router.match(request.method, request.path)
+        route, params, request.route = _ROUTER.match(request.method, request.path)
         assert route.policy is not None, "nothing here is open"
         if not self._services.policy.allows(route.policy, caller):
             raise forbidden(route.policy)

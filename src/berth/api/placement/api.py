@@ -18,6 +18,7 @@ from berth.api.placement.versions import HEADER, VARY_HEADER, VERSION_HEADER, ne
 
 _OPEN: Final = frozenset(("/", ""))
 """What anybody may read without a token: the versions."""
+_ROUTER: Final = Router(ROUTES)
 
 
 class PlacementApi(Api):
@@ -26,7 +27,6 @@ class PlacementApi(Api):
     def __init__(self, services: Services) -> None:
         self._services = services
         self._tags = StateTags(services.settings)
-        self._router = Router(ROUTES)
 
     def is_open(self, request: Request) -> bool:
         return request.path in _OPEN
@@ -38,7 +38,7 @@ class PlacementApi(Api):
         headers = request.headers
         version = negotiate(headers.get(HEADER))
         _check_length(headers)
-        found = self._router.find(request.path or "/")
+        found = _ROUTER.find(request.path or "/")
         if found is None:
             raise Problem(404, bare=True)
         resource, params = found

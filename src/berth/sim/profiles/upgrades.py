@@ -36,10 +36,8 @@ from berth.cell import protocol
 from berth.cell.conductor import Deadlines
 from berth.client import Client, WireAnswer, WireRequest
 from berth.engine.snapshots import apply_batch, problems
-from berth.journal import Journal, JournalError
-from berth.journal.database import Dialect
+from berth.journal import JournalError
 from berth.journal.snapshots import Snapshots
-from berth.journal.sqlite import meaning_of
 from berth.model.events import AnyRecord, Batch, Entry, Event, Origin, RecordChanged
 from berth.model.formats import FORMAT
 from berth.model.ids import Index
@@ -173,12 +171,11 @@ async def _change_releases(simulation: Simulation) -> None:
 
 def write_as_before(database: Database, old_hosts: set[str]) -> int:
     """Put a database into the form of schema 1; how many rows it has."""
-    source = _open(database)
+    source = database.open_aside()
     batches = list(source.read(Index(0)))
     source.close()
     database.clear()
-    journal = _open(database)
-    journal.prepare()
+    journal = database.open_aside()
     view = View()
     middle = len(batches) * 2 // 3
     for batch in batches:
@@ -192,8 +189,8 @@ def write_as_before(database: Database, old_hosts: set[str]) -> int:
             sa.text("UPDATE journal SET entries = :body WHERE idx = :index"),
             {"body": encode_as_before(entries), "index": batch.index},
         )
+    journal.execute(sa.text("DELETE FROM journal WHERE idx <= :index"), {"index": middle // 2})
     statements = [
-        f"DELETE FROM journal WHERE idx <= {middle // 2}",
         "ALTER TABLE journal DROP COLUMN digest",
         "ALTER TABLE snapshot DROP COLUMN digest",
         "ALTER TABLE journal RENAME COLUMN entries TO body",
@@ -204,11 +201,6 @@ def write_as_before(database: Database, old_hosts: set[str]) -> int:
         journal.execute(sa.text(statement))
     journal.close()
     return len(batches) - middle // 2
-
-
-def _open(database: Database) -> Journal:
-    engine = sa.create_engine("sqlite://", creator=database.connect, poolclass=sa.pool.StaticPool)
-    return Journal(Dialect(engine, meaning_of))
 
 
 def _register_before(entry: Entry, hosts: set[str]) -> Entry:
@@ -376,7 +368,7 @@ class _ToComeTransport(_AgentTransport):
 def check_databases(simulation: Simulation) -> None:
     """Every database is sound: what was written before can be read, and what came behind it is chained."""
     for database in simulation.cloud.databases():
-        journal = _open(database)
+        journal = database.open_aside()
         wrong = problems(journal)
         if wrong:
             simulation.fail(f"database {database.name}: {wrong}")
