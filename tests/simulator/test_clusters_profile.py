@@ -11,11 +11,14 @@ from berth.model.clusters import Cluster
 from berth.model.commands import Enact
 from berth.model.events import RecordChanged
 from berth.sim.profiles import PROFILES
-from berth.sim.simulation import simulate
+from berth.sim.simulation import SeedOutcome, simulate
 from tests.simulator.planting import find_failure
 
 SEEDS = [(1, 8), (2, 8)]
 BUGS = [
+    # The check that nothing is written at rest began before every host was heard of again: one whose last
+    # heartbeats were lost before the faults stopped was marked down after that.
+    (149, 1),
     # A cell could not be written to when the status sync had brought up the end of a saga run: the run stayed
     # in the cell for ever.
     (3, 20),
@@ -25,12 +28,22 @@ BUGS = [
 ]
 
 
-@pytest.mark.parametrize(("seed", "minutes"), [*SEEDS, *BUGS])
-def test_every_check_holds(seed: int, minutes: float) -> None:
+def play(seed: int, minutes: float) -> SeedOutcome:
     outcome = simulate(PROFILES["clusters"], seed, minutes=minutes)
     assert outcome.failure is None, "\n".join((outcome.failure, *outcome.trace[-40:]))
+    return outcome
+
+
+@pytest.mark.parametrize(("seed", "minutes"), SEEDS)
+def test_every_check_holds(seed: int, minutes: float) -> None:
+    outcome = play(seed, minutes)
     assert outcome.counts["create a cluster"]
     assert outcome.counts["scale a cluster"]
+
+
+@pytest.mark.parametrize(("seed", "minutes"), BUGS)
+def test_what_once_failed_holds(seed: int, minutes: float) -> None:
+    play(seed, minutes)
 
 
 def _make_loose_groups(cluster: Cluster) -> Any:

@@ -31,6 +31,17 @@ _LOOK_S: Final = 5.0
 _UNDER_WAY: Final = ("accepted", "migrating")
 
 
+async def hear_of_all(simulation: Simulation) -> None:
+    """Wait until every host was heard of since all faults have stopped, and the region knows it. A host whose
+    last heartbeats were lost before that may be marked down only then, and is up again with the next."""
+    since_s, heard_s = simulation.world.loop.time(), simulation.witness.heard_s
+    while silent := [name for name in simulation.cloud.hosts if heard_s.get(name, 0) < since_s]:
+        simulation.waits_for = f"not heard of: {', '.join(silent)}"
+        await asyncio.sleep(_LOOK_S)
+    simulation.waits_for = ""
+    await asyncio.sleep(_LOOK_S)
+
+
 async def come_to_rest(cloud: SimCloud) -> None:
     """Wait until every host is up, and nothing is under way or waits to be cleaned up."""
     await cloud.until(lambda view: not len(view.down), patience_s=float("inf"))

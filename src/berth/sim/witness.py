@@ -29,7 +29,8 @@ class Witness:
         self._runs = runs
         self._fail = fail
         self._now_s = cloud.world.loop.time
-        self._heard_s: dict[str, float] = {}
+        self.heard_s: dict[str, float] = {}
+        """When each host was heard of last by the conductor in charge."""
         self._reported: set[tuple[str, str]] = set()
         self._fences: dict[tuple[object, str], Fence] = {}
         self._names = {part.host.id: name for name, part in cloud.hosts.items()}
@@ -44,7 +45,7 @@ class Witness:
     def _on_answered(self, source: str, request: WireRequest, response: WireAnswer, server: Process) -> None:
         # What a conductor hears that was replaced is nothing to the one in charge.
         if request.path == POLL and response.status == 200 and not self._is_replaced(server):
-            self._heard_s[source] = self._now_s()
+            self.heard_s[source] = self._now_s()
 
     def _is_replaced(self, conductor: Process) -> bool:
         return self._cloud.cells[conductor.name].process is not conductor
@@ -79,7 +80,7 @@ class Witness:
     def _judge(self, before: Any, after: Any) -> None:
         match before, after:
             case Agent(is_down=False), Agent(is_down=True):
-                silent_s = self._now_s() - self._heard_s.get(after.name, 0)
+                silent_s = self._now_s() - self.heard_s.get(after.name, 0)
                 # What it takes to write it down is no silence.
                 if silent_s < self._cloud.heartbeat_timeout_s / 2:
                     self._fail(f"{after.name} is marked down, and was heard of {silent_s:.1f} s ago")

@@ -30,7 +30,7 @@ from berth.sim.profiles.lifecycle import (
     OPERATIONS,
     prepare_images,
 )
-from berth.sim.rest import check_disks, check_doctor, come_to_rest
+from berth.sim.rest import check_disks, check_doctor, come_to_rest, hear_of_all
 from berth.sim.simulation import Act, Simulation
 from berth.sim.world import Process
 
@@ -78,6 +78,7 @@ class ClustersProfile:
         ]
 
     async def check_at_rest(self, simulation: Simulation) -> None:
+        await hear_of_all(simulation)
         await _mend(simulation)
         check_clusters(simulation)
         await check_quiet(simulation)
