@@ -733,6 +733,23 @@ def test_a_guest_is_whole_where_one_cell_has_room_and_others_have_room_for_parts
     assert held(placement.chosen) == {"a": {"DISK_GB": 10}, "a-numa2": {cpus: 4, "MEMORY_MB": 4096}}
 
 
+def test_cpus_and_memory_that_are_not_dedicated_may_be_of_two_cells_of_the_chosen_host() -> None:
+    """The emptier host is chosen, although the other has a cell with room for both."""
+    fleet = Fleet()
+    machine(fleet, "a", VCPU=8, MEMORY_MB=65536)
+    fleet.take("a-numa0", {"MEMORY_MB": 62000})
+    fleet.take("a-numa1", {"VCPU": 6})
+    machine(fleet, "b", VCPU=4, MEMORY_MB=4096)
+    (placement,) = place(fleet, request({})).placements
+    assert held(placement.chosen) == {
+        "a": {"DISK_GB": 10},
+        "a-numa0": {"VCPU": 4},
+        "a-numa1": {"MEMORY_MB": 4096},
+    }
+    (placement,) = place(fleet, request({"hw:numa_nodes": "1"})).placements
+    assert placement.chosen.host_name == "b"
+
+
 def test_a_host_without_numa_information_serves_whoever_asks_for_no_cell() -> None:
     fleet = Fleet()
     fleet.provider("flat", {"VCPU": 8, "PCPU": 8, "MEMORY_MB": 8192, "DISK_GB": 100})
