@@ -229,6 +229,48 @@ async def test_a_server_has_what_it_asks_for_wherever_it_is(name: str) -> None:
         assert await done(cloud, "delete", server) is None
 
 
+async def test_the_topology_shows_the_cells_and_cpus_of_the_guest() -> None:
+    """Uneven cells with cpus in any order, on hosts with threads: three dedicated cpus take two cores."""
+    specs = {
+        "hw:numa_nodes": "2",
+        "hw:cpu_policy": "dedicated",
+        "hw:emulator_threads_policy": "isolate",
+        "hw:numa_cpus.0": "0,2",
+        "hw:numa_cpus.1": "1,3-5",
+        "hw:numa_mem.0": "1024",
+        "hw:numa_mem.1": "3072",
+    }
+    flavor = Flavor(id="uneven", name="uneven", vcpus=6, memory_mb=4096, disk_gb=1, extra_specs=specs)
+    async with running(fleet=make_fleet()[:1]) as cloud:
+        for _ in range(2):
+            server = new_server(cloud, flavor=flavor)
+            await done(cloud, "create", server)
+            await cloud.all_at_rest()
+            answer = await cloud.client().ask("GET", f"/compute/v2.1/servers/{server.id}/topology")
+            assert answer.status == 200, answer.body
+            small, large = answer.body["nodes"]
+            assert (small["vcpu_set"], small["memory_mb"]) == ([0, 2], 1024)
+            assert (large["vcpu_set"], large["memory_mb"]) == ([1, 3, 4, 5], 3072)
+            for node in (small, large):
+                assert sorted(map(int, node["cpu_pinning"])) == node["vcpu_set"]
+                first = 8 * node["host_node"]
+                assert set(node["cpu_pinning"].values()) <= set(range(first, first + 8))
+            assert small["host_node"] != large["host_node"]
+
+
+async def test_the_topology_of_a_guest_that_is_split_counts_its_cpus_through() -> None:
+    specs = {"hw:cpu_policy": "dedicated"}
+    flavor = Flavor(id="wide", name="wide", vcpus=11, memory_mb=4096, disk_gb=1, extra_specs=specs)
+    async with running(fleet=make_fleet()[:1]) as cloud:
+        server = new_server(cloud, flavor=flavor)
+        await done(cloud, "create", server)
+        await cloud.all_at_rest()
+        answer = await cloud.client().ask("GET", f"/compute/v2.1/servers/{server.id}/topology")
+        cpus = [cpu for node in answer.body["nodes"] for cpu in node["vcpu_set"]]
+        assert cpus == list(range(11))
+        assert all(sorted(map(int, node["cpu_pinning"])) == node["vcpu_set"] for node in answer.body["nodes"])
+
+
 async def test_a_conflict_of_flavor_and_image_is_refused_with_both_values() -> None:
     async with running(fleet=make_fleet()) as cloud:
         flavor = make_flavor(Case({"hw:cpu_policy": "shared"}, lambda held, host: True))

@@ -58,6 +58,7 @@ from berth.scheduler.spec_table import (
 from berth.scheduler.topology import (
     PAGES,
     SMALL,
+    THREADS_OF_A_CORE,
     GuestSize,
     GuestTopology,
     find_named,
@@ -65,6 +66,7 @@ from berth.scheduler.topology import (
     read_pci_policy,
     read_threads,
     read_topology,
+    round_up,
 )
 
 SPECS_MAX: Final = 1_000
@@ -86,10 +88,6 @@ _SIZES: Final = frozenset((_CPU, DEDICATED, _MEMORY, *PAGES.values()))
 """What a guest cell is made of."""
 _TOPOLOGY_KEYS: Final = ("numa_nodes", "cpu_policy", "mem_page_size", "pci_numa_affinity_policy")
 NO_DEVICES: Final = DeviceCatalog()
-_THREADS_OF_A_CORE: Final = (1, 2, 4, 8)
-"""Hosts with several threads to a core give dedicated cpus in whole cores: amounts are rounded up to that."""
-
-
 PciGroups = tuple[tuple[str, NumaPolicy | None], ...]
 """Suffixes of groups that ask for PCI devices, each with a policy of its own if it has one."""
 
@@ -389,7 +387,7 @@ def _grains(topology: GuestTopology) -> Iterator[tuple[int, int]]:
     for size in topology.pages:
         seen = set()
         for threads in _list_threads(topology.threads):
-            rounded = tuple(_round_up(amount, threads) for amount in amounts)
+            rounded = tuple(round_up(amount, threads) for amount in amounts)
             if rounded not in seen:
                 seen.add(rounded)
                 yield size, threads
@@ -406,7 +404,7 @@ def _cells(
         memory = (_MEMORY, cell.memory_mb)
         if page_size != SMALL:
             memory = (PAGES[page_size], cell.memory_mb * 1024 // page_size)
-        amounts = ((_CPU, cell.shared), (DEDICATED, _round_up(dedicated, threads)), memory)
+        amounts = ((_CPU, cell.shared), (DEDICATED, round_up(dedicated, threads)), memory)
         required = [NUMA_ROOT] if topology.has_cells else []
         required += [HYPERTHREADING] if topology.threads == "require" else []
         found.append(
@@ -437,7 +435,7 @@ def _pin_group(group: RequestGroup, threads: int, policy: str) -> RequestGroup:
     amounts = dict(group.resources)
     if DEDICATED not in amounts:
         return group
-    amounts[DEDICATED] = _round_up(amounts[DEDICATED], threads)
+    amounts[DEDICATED] = round_up(amounts[DEDICATED], threads)
     required = dict.fromkeys((*group.required, (HYPERTHREADING,)) if policy == "require" else group.required)
     forbidden = group.forbidden.union((HYPERTHREADING,) if policy == "isolate" else ())
     return msgspec.structs.replace(
@@ -447,11 +445,7 @@ def _pin_group(group: RequestGroup, threads: int, policy: str) -> RequestGroup:
 
 def _list_threads(policy: str) -> tuple[int, ...]:
     """Threads of a core to round up to."""
-    return _THREADS_OF_A_CORE if policy != "isolate" else (1,)
-
-
-def _round_up(amount: int, step: int) -> int:
-    return -(-amount // step) * step
+    return THREADS_OF_A_CORE if policy != "isolate" else (1,)
 
 
 def _split_cell(ask: CandidatesRequest, cell: RequestGroup) -> CandidatesRequest:

@@ -35,6 +35,9 @@ SMALL: Final = 0
 PAGES: Final = {2048: "CUSTOM_MEMORY_PAGES_2M", 1_048_576: "CUSTOM_MEMORY_PAGES_1G"}
 """The resource class, in pages, of each size in KiB."""
 
+THREADS_OF_A_CORE: Final = (1, 2, 4, 8)
+"""Hosts with several threads to a core give dedicated cpus in whole cores: amounts are rounded up to that."""
+
 _PAGE_CHOICES: Final = {"small": (SMALL,), "large": (1_048_576, 2048), "any": (SMALL, 2048, 1_048_576)}
 """Sizes that will do, in order. Nova takes the largest of any; here huge pages are kept for those who ask."""
 
@@ -49,11 +52,20 @@ CPU_LIST_WORDS: Final = f"numbers and ranges from 0 to {CPUS_MAX - 1} such as 0-
 
 
 class GuestCell(NamedTuple):
-    """What one NUMA cell of a guest needs of one NUMA cell of its host."""
+    """A NUMA cell of a guest, which is on one NUMA cell of its host: its cpus, by their numbers in the guest,
+    and which of them are dedicated."""
 
-    shared: int
-    dedicated: int
+    cpus: frozenset[int]
+    pinned: frozenset[int]
     memory_mb: int
+
+    @property
+    def shared(self) -> int:
+        return len(self.cpus) - len(self.pinned)
+
+    @property
+    def dedicated(self) -> int:
+        return len(self.pinned)
 
 
 class GuestTopology(NamedTuple):
@@ -71,6 +83,11 @@ class GuestTopology(NamedTuple):
 class GuestSize(NamedTuple):
     vcpus: int
     memory_mb: int
+
+
+def round_up(amount: int, threads: int) -> int:
+    """So many dedicated cpus, in whole cores of so many threads."""
+    return -(-amount // threads) * threads
 
 
 def find_named(specs: Mapping[str, str], name: str) -> list[tuple[str, int]]:
@@ -256,8 +273,7 @@ class _Reader:
         if wrong is not None:
             return wrong
         return tuple(
-            GuestCell(len(cpus_listed[n] - dedicated), len(cpus_listed[n] & dedicated), memory_listed[n])
-            for n in range(count)
+            GuestCell(cpus_listed[n], cpus_listed[n] & dedicated, memory_listed[n]) for n in range(count)
         )
 
     def _read_list(self, name: str, read: Callable[[str], T]) -> dict[int, T] | SpecInvalid:
