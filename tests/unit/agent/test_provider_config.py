@@ -137,6 +137,8 @@ def test_a_class_and_a_trait_may_have_the_same_name(tmp_path: Path) -> None:
         ("meta: {schema_version: 1.0}\n", 1, "schema_version must be a string"),
         ("providers: []\n", 1, "meta is missing in the file"),
         (HEAD + "providers: [\n", 4, "this is not YAML"),
+        (HEAD + "providers: \x00\n", 3, "this is not YAML: special characters are not allowed"),
+        ("", 1, "it is empty"),
         (HEAD + "a: &a [*a]\n", 3, "unknown key a"),
         ("meta: {}\nmeta: {}\n", 2, "meta is there twice"),
         (file(entry(NAME, traits=", ".join(["CUSTOM_A"] * (ENTRIES_MAX + 1)))), 6, "must be a list of 1000"),

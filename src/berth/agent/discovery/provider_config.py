@@ -142,10 +142,14 @@ class _File:
         except yaml.MarkedYAMLError as error:
             line = error.problem_mark.line + 1 if error.problem_mark is not None else 1
             raise ProviderConfigError(f"{self._path}:{line}: this is not YAML: {error.problem}") from error
+        except yaml.reader.ReaderError as error:
+            # What cannot be decoded: it is told by its place in the file.
+            line = content.count(b"\n", 0, error.position) + 1
+            raise ProviderConfigError(f"{self._path}:{line}: this is not YAML: {error.reason}") from error
         except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
             raise ProviderConfigError(f"{self._path}: this is not YAML: {error}") from error
         if root is None:
-            raise ProviderConfigError(f"{self._path}: it is empty")
+            raise ProviderConfigError(f"{self._path}:1: it is empty")
         return root
 
     def _read_provider(self, node: yaml.Node) -> ProviderAddition:
