@@ -435,21 +435,24 @@ def test_a_numa_cell_is_not_taken_for_another_device_below_its_host() -> None:
 
 
 def test_a_numa_cell_is_not_taken_for_one_of_another_socket() -> None:
-    """Where a device on the same socket will do, a cell without devices that leads nowhere is not like one
-    of a socket that has them."""
-    cell = TreeNode(0, {"VCPU": (Inventory(4), 0)}, frozenset({NUMA_ROOT}), frozenset())
-    host = TreeNode(0, {}, frozenset(), frozenset())
-    device = TreeNode(0, {"SRIOV_NET_VF": (Inventory(3), 0)}, frozenset(), frozenset())
+    """Where a place on the same socket will do, a cell that leads nowhere is not like one of another socket,
+    though both have as much."""
     cells = [
-        cell._replace(parent=number, traits=frozenset({NUMA_ROOT, SOCKETS[socket]}))
-        for number, socket in enumerate((0, 1, 1))
+        TreeNode(number, {"VCPU": (Inventory(vcpus), 0)}, frozenset({NUMA_ROOT, *socket}), frozenset())
+        for number, (vcpus, socket) in enumerate(
+            ((2, ()), (3, SOCKETS[:1]), (3, SOCKETS[1:]), (2, SOCKETS[1:]))
+        )
     ]
-    view = planted([[host, *cells, device]])
-    groups = (
-        RequestGroup(suffix="1", resources=(("VCPU", 3),)),
-        RequestGroup(suffix="2", resources=(("SRIOV_NET_VF", 1),)),
+    view = planted([[TreeNode(0, {}, frozenset(), frozenset()), *cells]])
+    groups = tuple(
+        RequestGroup(suffix=suffix, resources=(("VCPU", vcpus),))
+        for suffix, vcpus in zip(SUFFIXES, (2, 2, 1), strict=True)
     )
-    request = CandidatesRequest(groups=groups, affinities=(Affinity("2", frozenset("1"), by_socket=True),))
+    near = (
+        Affinity("2", frozenset("1"), by_socket=True),
+        Affinity("3", frozenset("12"), by_socket=True),
+    )
+    request = CandidatesRequest(groups=groups, affinities=near)
     expected = all_candidates(view, request)
     assert len(expected) == 2
     assert set(plain(view, search(view, request, UNLIMITED))) == expected
