@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from berth.cell import saga_runs
 from berth.doctor.findings import Finding, examine
 from berth.journal import read_backup, restore_backup, write_backup
 from berth.model.formats import FORMAT
@@ -104,13 +105,218 @@ async def test_a_server_that_the_region_has_forgotten_is_shown_and_lives(tmp_pat
         found = await findings(cloud)
         assert list(found) == [f"unknown_server:{young.id}"]
         [finding] = found.values()
-        assert finding.repair is None
         assert (
             f"cell cell1 has this server on {where}, and the region has no record of it" in finding.sentence
         )
         # What is asked of others goes on.
         assert await done(cloud, "stop", old) is not None
         assert cloud.hosts_with(young.id) == {where}
+
+
+class Forgotten:
+    """A server that was created, and changed, after the backup that its region was restored from."""
+
+    def __init__(self, cloud: SimCloud, backups: Backups) -> None:
+        self._cloud = cloud
+        self._backups = backups
+        self._client = cloud.client(HEADERS)
+        self.id = ""
+        self.before: Server | None = None
+
+    async def make(self, *sagas: str) -> None:
+        cloud = self._cloud
+        self._backups.take(cloud.database)
+        server = new_server(cloud)
+        self.id = server.id
+        for saga in ("create", *sagas):
+            self.before = await done(cloud, saga, server)
+        self._backups.restore_region()
+        await cloud.until(lambda view: view.records.get(UnknownServer, self.id) is not None)
+
+    @property
+    def finding(self) -> str:
+        return f"unknown_server:{self.id}"
+
+    async def ask_doctor(self, *, dry_run: bool = False, **asked: Any) -> tuple[str, str]:
+        """What comes of a repair, or of a removal, and what is said of it."""
+        body = {"findings": [self.finding], "dry_run": dry_run, **asked}
+        answer = await self._client.ask("POST", "/berth/v1/doctor/repair", body)
+        assert answer.status == 200, answer.body
+        [one] = answer.body["repairs"]
+        return one["outcome"], one["detail"]
+
+    async def find(self) -> Finding:
+        return (await findings(self._cloud))[self.finding]
+
+
+KEPT = ("name", "project", "user", "flavor", "image", "needs", "state", "power", "place", "held", "run_count")
+
+
+@pytest.mark.parametrize(
+    "sagas",
+    [(), ("stop",), ("resize", "confirm"), ("resize", "revert"), ("live_migrate",), ("stop", "start")],
+    ids=" ".join,
+)
+async def test_a_server_that_the_region_has_forgotten_is_adopted(
+    tmp_path: Path, sagas: tuple[str, ...]
+) -> None:
+    async with SimCloud(seed=13, hosts=3).running() as cloud:
+        server = Forgotten(cloud, Backups(cloud, tmp_path))
+        await server.make(*sagas)
+        assert server.before is not None
+        finding = await server.find()
+        assert finding.repair is not None
+        assert f"It is {server.before.name} of project {server.before.project}" in finding.sentence
+        assert (finding.holds, finding.should_hold) == ((), server.before.held)
+        assert await server.ask_doctor(dry_run=True) == ("would repair", finding.repair)
+        assert await cloud.server(server.id) is None
+
+        assert await server.ask_doctor() == ("repaired", finding.repair)
+        after = await cloud.server(server.id)
+        assert after is not None
+        assert {name: getattr(after, name) for name in KEPT} == {
+            name: getattr(server.before, name) for name in KEPT
+        }
+        assert await findings(cloud) == {}
+        assert (await server.ask_doctor())[0] == "refused", "it is known already"
+        # It is a server like any other from now on.
+        assert await done(cloud, "rebuild", after) is not None
+        assert await done(cloud, "delete", after) is None
+        assert cloud.hosts_with(server.id) == set()
+        assert await findings(cloud) == {}
+
+
+async def test_a_server_whose_resize_waited_is_adopted_where_it_is(tmp_path: Path) -> None:
+    """What waits at the source is nobody's any more, and goes with the server."""
+    async with SimCloud(seed=14, hosts=3).running() as cloud:
+        server = Forgotten(cloud, Backups(cloud, tmp_path))
+        await server.make("migrate")
+        assert server.before is not None
+        assert server.before.place is not None
+        assert len(cloud.hosts_with(server.id)) == 2
+        assert (await server.ask_doctor())[0] == "repaired"
+        after = await cloud.server(server.id)
+        assert after is not None
+        assert (after.place, after.flavor, after.held) == (
+            server.before.place,
+            server.before.flavor,
+            server.before.held,
+        )
+        assert after.state == "active"
+        assert await done(cloud, "delete", after) is None
+        await pass_time(cloud)
+        assert cloud.hosts_with(server.id) == set()
+        assert await findings(cloud) == {}
+
+
+async def test_a_server_whose_room_was_taken_meanwhile_is_adopted_when_there_is_room_again(
+    tmp_path: Path,
+) -> None:
+    async with SimCloud(seed=15, hosts=2, quota_instances=0, quota_cores=0).running() as cloud:
+        server = Forgotten(cloud, Backups(cloud, tmp_path))
+        await server.make()
+        assert server.before is not None
+        assert server.before.place is not None
+        client, other = cloud.client(HEADERS), "99999999-0000-4000-8000-000000000001"
+        path = f"/resource_providers/{server.before.place.id}"
+        inventories = (await client.ask("GET", f"{path}/inventories")).body["inventories"]
+        rest = inventories["MEMORY_MB"]["total"] - inventories["MEMORY_MB"]["reserved"]
+        claim = {
+            "allocations": {server.before.place.id: {"resources": {"MEMORY_MB": rest}}},
+            "project_id": "p",
+            "user_id": "u",
+            "consumer_generation": None,
+            "consumer_type": "LICENSE",
+        }
+        assert (await client.ask("PUT", f"/allocations/{other}", claim)).status == 204
+        outcome, why = await server.ask_doctor()
+        assert outcome == "refused"
+        assert "MEMORY_MB" in why
+        assert await cloud.server(server.id) is None
+        assert list(await findings(cloud)) == [server.finding]
+        assert len(cloud.hosts_with(server.id)) == 1
+
+        assert (await client.ask("DELETE", f"/allocations/{other}")).status == 204
+        # Its project has no quota, or is gone: the server is there all the same.
+        assert (await server.ask_doctor())[0] == "repaired"
+        assert await findings(cloud) == {}
+
+
+async def test_a_server_whose_id_is_used_again_is_left_alone(tmp_path: Path) -> None:
+    async with SimCloud(seed=16, hosts=2).running() as cloud:
+        server = Forgotten(cloud, Backups(cloud, tmp_path))
+        await server.make()
+        assert server.before is not None
+        assert server.before.place is not None
+        client = cloud.client(HEADERS)
+        claim: dict[str, Any] = {
+            "allocations": {server.before.place.id: {"resources": {"VCPU": 1}}},
+            "project_id": "p",
+            "user_id": "u",
+            "consumer_generation": None,
+            "consumer_type": "INSTANCE",
+        }
+        assert (await client.ask("PUT", f"/allocations/{server.id}", claim)).status == 204
+        finding = await server.find()
+        assert finding.repair is None
+        assert "a consumer of another client has its id and holds other resources" in (finding.unsafe or "")
+        assert (await server.ask_doctor())[0] == "refused"
+        assert await cloud.server(server.id) is None
+        # Claimed by hand as it was, it is adopted with that.
+        resources = dict(server.before.held[0][1])
+        claim["allocations"] = {server.before.place.id: {"resources": resources}}
+        claim["consumer_generation"] = 1
+        assert (await client.ask("PUT", f"/allocations/{server.id}", claim)).status == 204
+        assert (await server.ask_doctor())[0] == "repaired"
+        assert await findings(cloud) == {}
+        after = await cloud.server(server.id)
+        assert after is not None
+        assert await done(cloud, "delete", after) is None
+        assert await findings(cloud) == {}
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_a_server_that_the_region_has_forgotten_is_removed_when_that_is_asked(
+    tmp_path: Path, is_known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_known:
+        # Its last run was one of a release that did not write down what servers are.
+        monkeypatch.setattr(saga_runs, "_WITH_SHEETS", FORMAT + 1)
+    async with SimCloud(seed=17, hosts=2, quota_instances=0).running() as cloud:
+        server = Forgotten(cloud, Backups(cloud, tmp_path))
+        await server.make()
+        if not is_known:
+            finding = await server.find()
+            assert finding.repair is None
+            assert "its cell does not know what it is" in (finding.unsafe or "")
+            assert (await server.ask_doctor())[0] == "refused"
+        said = "destroy the server at its host, with all that is on its disks"
+        assert await server.ask_doctor(remove=True, dry_run=True) == ("would remove", said)
+        await pass_time(cloud)
+        assert len(cloud.hosts_with(server.id)) == 1
+        assert list(await findings(cloud)) == [server.finding]
+
+        assert await server.ask_doctor(remove=True) == ("removed", said)
+        assert await cloud.at_rest(server.id) is None
+        assert cloud.hosts_with(server.id) == set()
+        assert await findings(cloud) == {}
+
+
+async def test_only_what_is_named_and_unknown_is_removed(tmp_path: Path) -> None:
+    async with SimCloud(seed=18, hosts=2).running() as cloud:
+        server = new_server(cloud)
+        await done(cloud, "create", server)
+        client = cloud.client(HEADERS)
+        body: dict[str, Any] = {"findings": "all", "dry_run": False, "remove": True}
+        answer = await client.ask("POST", "/berth/v1/doctor/repair", body)
+        assert answer.status == 400
+        assert (await client.ask("DELETE", f"/allocations/{server.id}")).status == 204
+        [wrong] = await findings(cloud)
+        for finding in (wrong, f"unknown_server:{server.id}"):
+            body["findings"] = [finding]
+            answer = await client.ask("POST", "/berth/v1/doctor/repair", body)
+            assert [one["outcome"] for one in answer.body["repairs"]] == ["refused"]
+        assert len(cloud.hosts_with(server.id)) == 1
 
 
 async def test_an_operation_after_a_restore_is_carried_out(tmp_path: Path) -> None:

@@ -13,8 +13,21 @@ from berth.cell import assignments
 from berth.ledger import remove_record, replace_record
 from berth.model.commands import Enact
 from berth.model.events import RecordChanged
+from berth.model.formats import ADDITIONS
 from berth.model.rejections import RecordMoved, Rejection
-from berth.model.saga_runs import Agent, Evacuated, HostTree, Instance, SagaRun, Term, UnitsRequest
+from berth.model.saga_runs import (
+    Agent,
+    Evacuated,
+    HostTree,
+    Instance,
+    SagaRun,
+    ServerSheet,
+    Term,
+    UnitsRequest,
+    read_sheet,
+    write_sheet,
+)
+from berth.model.servers import VmState
 from berth.sagas.runner import find_outcome, is_finished, mark_aborted, run_of_command, saga_of, step_of
 from berth.sagas.saga import PLACEMENT
 from berth.view import View
@@ -22,6 +35,7 @@ from berth.view import View
 Change = Callable[[SagaRun], SagaRun]
 
 _CONDUCTOR: Final = "conductor"
+_WITH_SHEETS: Final = ADDITIONS.since("Instance.sheet")
 
 
 def accept_run(view: View, run: SagaRun, now_ns: int) -> Enact | None:
@@ -159,7 +173,24 @@ def _place_instance(view: View, instance: Instance, run: SagaRun, now_s: int) ->
         evacuated=evacuated,
         nowhere_since_s=now_s if is_nowhere else None,
         left_on=tuple(id for id in instance.hosts if _is_down(view, id)) if is_nowhere else (),
+        sheet="" if is_nowhere or view.format < _WITH_SHEETS else _write_sheet(instance, run, hosts),
     )
+
+
+def _write_sheet(instance: Instance, run: SagaRun, hosts: tuple[str, ...]) -> str:
+    """What a server is now that a run has ended. One that has failed leaves it what it was."""
+    outcome, before = find_outcome(run), read_sheet(instance.sheet)
+    places = [place.id for place in (run.dest, run.source) if place is not None and place.id in hosts]
+    spec = run.spec
+    state: VmState
+    if run.phase == "failed":
+        state = "error" if outcome.state == "error" or before is None else before.state
+        spec = run.spec if before is None else before.spec
+    elif outcome.state in ("stopped", "shelved"):
+        state = "stopped"
+    else:
+        state = "active" if run.runs or outcome.state == "active" else "stopped"
+    return write_sheet(ServerSheet(spec, (*places, *hosts)[0], run.claim.held, state, run.needs))
 
 
 def _is_down(view: View, host: str) -> bool:

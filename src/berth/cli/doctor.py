@@ -1,5 +1,5 @@
 """``berth doctor``: lists servers and migrations whose allocations are wrong; with ``--repair``, repairs what
-is safe to repair, after a dry run."""
+is safe to repair, after a dry run; with ``--remove``, has servers destroyed that the region does not know."""
 
 import argparse
 import asyncio
@@ -31,16 +31,39 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--repair", action="store_true", help="repair what is safe to repair; first show what that is"
     )
-    command.add_argument("--yes", action="store_true", help="repair without asking")
+    command.add_argument(
+        "--remove",
+        metavar="SERVER",
+        nargs="+",
+        default=[],
+        help="destroy these servers, which the region has no record of: they are listed as unknown",
+    )
+    command.add_argument("--yes", action="store_true", help="repair or remove without asking")
     add_json(command)
     add_region(command)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if arguments.json and arguments.repair and not arguments.yes:
-        raise CommandError("--json asks no questions: to repair give --yes too")
+    if arguments.json and (arguments.repair or arguments.remove) and not arguments.yes:
+        raise CommandError("--json asks no questions: to repair or remove give --yes too")
+    if arguments.repair and arguments.remove:
+        raise CommandError("--repair and --remove do not go together: repair first")
     client = connect(arguments)
+    if arguments.remove:
+        return asyncio.run(remove(client, arguments.remove, yes=arguments.yes, as_json=arguments.json))
     return asyncio.run(check(client, repair=arguments.repair, yes=arguments.yes, as_json=arguments.json))
+
+
+async def remove(client: Client, servers: list[str], *, yes: bool, as_json: bool = False) -> int:
+    """Have unknown servers destroyed. The exit status: 0 if that has begun for all, 1 if for some it has
+    not."""
+    visit = _Visit(client, Screen(), None, as_json=as_json)
+    try:
+        return await visit.remove([f"unknown_server:{server}" for server in servers], yes=yes)
+    except ClientError as error:
+        raise CommandError(str(error)) from error
+    finally:
+        await client.close()
 
 
 async def check(
@@ -93,8 +116,24 @@ class _Visit:
         self._print(f"\n{count(len(left), 'finding')} left" if left else "\nnothing is wrong any more")
         return self._end({**found, "repairs": done, "left": left}, 1 if left else 0)
 
-    async def _repair(self, ids: list[str], *, dry_run: bool) -> list[dict[str, Any]]:
+    async def remove(self, ids: list[str], *, yes: bool) -> int:
+        tried = await self._repair(ids, dry_run=True, remove=True)
+        self._print("dry run: nothing has been changed", _make_results(tried))
+        possible = [one["id"] for one in tried if one["outcome"] == "would remove"]
+        if possible and not yes and not confirm(f"destroy {count(len(possible), 'server')} for good?"):
+            self._print("nothing has been changed")
+            return 1
+        done = await self._repair(possible, dry_run=False, remove=True) if possible else []
+        if done:
+            self._print("", _make_results(done))
+        refused = [one for one in (*tried, *done) if one["outcome"] == "refused"]
+        removed = [one for one in done if one["outcome"] == "removed"]
+        return self._end({"removed": removed, "refused": refused}, 1 if refused else 0)
+
+    async def _repair(self, ids: list[str], *, dry_run: bool, remove: bool = False) -> list[dict[str, Any]]:
         asked: dict[str, object] = {"findings": ids, "dry_run": dry_run}
+        if remove:
+            asked["remove"] = True
         if self._grace_s is not None:
             asked["grace_s"] = self._grace_s
         with show_patience(f"asking {self._client.endpoint}"):

@@ -1198,12 +1198,13 @@ declare namespace Api {
     dry_run?: boolean;
     findings: Array<string> | "all";
     grace_s?: number;
+    remove?: boolean;
   }
 
   interface Repaired {
     detail: string;
     id: string;
-    outcome: "refused" | "repaired" | "would repair";
+    outcome: "refused" | "removed" | "repaired" | "would remove" | "would repair";
   }
 
   interface Repairs {

@@ -18,7 +18,7 @@ import msgspec
 from berth.model.commands import SCHEDULE
 from berth.model.ids import ConsumerId, ProviderId
 from berth.model.placement import INSTANCE, MIGRATION, SHARES_VIA_AGGREGATE
-from berth.model.saga_runs import Assignment, Outbox, assignment_id
+from berth.model.saga_runs import Assignment, Outbox, assignment_id, read_sheet
 from berth.model.servers import NOT_RUNNING, Action, Held, Host, Migration, Server, UnknownServer
 from berth.sagas.conflicts import held_now, minus, same
 from berth.sagas.hosts import cell_aggregate
@@ -31,6 +31,10 @@ GRACE_S: Final = 60
 RUN_S: Final = 86_400
 """After how long a saga run should have ended."""
 _UNITS_SHOWN: Final = 8
+_NO_SHEET: Final = (
+    "its cell does not know what it is: it was last changed by a release that did not write that"
+)
+_REMOVE: Final = "or have the server destroyed with 'berth doctor --remove'. It goes on running meanwhile"
 
 Kind = Literal[
     "orphan_consumer",
@@ -163,14 +167,22 @@ def _judge_unknown(view: View, id: str, moment: Moment) -> Finding | None:
     server = view.records.get(UnknownServer, id)
     if server is None:
         return None
+    sheet = read_sheet(server.sheet)
     sentence = (
         f"cell {server.cell} has this server on {', '.join(server.hosts)}, and the region has no record of "
         "it: it was created after the backup that the region was restored from"
     )
-    unsafe = (
-        "it goes on running, and what it uses is not claimed: disable the host, and see the guide to backups"
-    )
-    return Finding("unknown_server", id, sentence, held_now(view, id), unsafe=unsafe)
+    if sheet is None:
+        return Finding("unknown_server", id, sentence, held_now(view, id), unsafe=f"{_NO_SHEET}, {_REMOVE}")
+    spec, now, refusal = sheet.spec, held_now(view, id), None
+    sentence += f". It is {spec.name} of project {spec.project}, flavor {spec.flavor.name}, {sheet.state}"
+    if view.records.get(Host, sheet.host) is None:
+        refusal = "its host has not registered in the region again"
+    elif now and not same(now, sheet.held):
+        refusal = "a consumer of another client has its id and holds other resources: release these first"
+    repair = None if refusal else "write its record again, and claim what it held, if there is room"
+    unsafe = f"{refusal}, {_REMOVE}" if refusal else None
+    return Finding("unknown_server", id, sentence, now, sheet.held, repair, unsafe)
 
 
 def _judge_outdated(view: View, id: str, moment: Moment) -> Finding | None:

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from berth.doctor.findings import Finding, Kind, Moment, find_again, holdings_elsewhere
-from berth.ledger import replace_record
+from berth.ledger import remove_record, replace_record
 from berth.model.commands import (
     ChangeMembers,
     Claim,
@@ -23,11 +23,26 @@ from berth.model.commands import (
 from berth.model.ids import ConsumerId
 from berth.model.placement import INSTANCE, MIGRATION
 from berth.model.rejections import FindingGone, Rejection, RepairUnsafe
-from berth.model.servers import Held, Migration, MigrationStatus, Server
+from berth.model.saga_runs import Spec, read_sheet
+from berth.model.servers import (
+    NO_STATE,
+    RUNNING,
+    SHUT_DOWN,
+    Flavor,
+    Held,
+    Host,
+    Migration,
+    MigrationStatus,
+    Place,
+    Server,
+    UnknownServer,
+)
+from berth.sagas import delete
 from berth.sagas.conflicts import generation_of, minus
-from berth.sagas.proposals import request_units
+from berth.sagas.proposals import Context, request_units, start_run
 from berth.view import View
 
+_NOTHING_KNOWN: Final = Spec("unknown", "", "", Flavor(id="", name="", vcpus=0, memory_mb=0))
 _UNDER_WAY: Final[frozenset[MigrationStatus]] = frozenset(
     ("accepted", "migrating", "finished", "confirming", "reverting")
 )
@@ -43,6 +58,24 @@ def repair(view: View, id: str, moment: Moment) -> Enact | Rejection:
     return _REPAIRS[finding.kind](view, finding, moment.now_s)
 
 
+def remove_unknown(view: View, id: str, moment: Moment, context: Context) -> Enact | Rejection:
+    """The command by which the server of a finding is destroyed, of which the region has no record. It gets
+    one for as long as that takes, and is deleted like any other."""
+    finding = find_again(view, id, moment)
+    if finding is None:
+        return FindingGone(id)
+    unknown = view.records.get(UnknownServer, finding.subject)
+    if unknown is None:
+        return RepairUnsafe(id, "only a server that the region has no record of is removed: delete others")
+    place = _find_place(view, unknown)
+    if place is None:
+        return RepairUnsafe(id, "none of its hosts has registered in the region again")
+    server = msgspec.structs.replace(_make_record(unknown, place, moment.now_s), state="error", held=())
+    # It is there already: no quota keeps it from being written down.
+    deleted = start_run(view, moment.now_s, context._replace(quotas=None), delete.SAGA, server, dest=place)
+    return msgspec.structs.replace(deleted, changes=(remove_record(view, unknown), *deleted.changes))
+
+
 def _release(view: View, finding: Finding, now_s: int) -> Enact:
     consumer = ConsumerId(finding.subject)
     commands: list[LedgerCommand] = [DeleteAllocations(consumer)]
@@ -51,6 +84,53 @@ def _release(view: View, finding: Finding, now_s: int) -> Enact:
         # A member that stands for another leaves the group with its allocations.
         commands.append(ChangeMembers(membership.group, (), (consumer,)))
     return Enact((), tuple(commands))
+
+
+def _adopt_server(view: View, finding: Finding, now_s: int) -> Enact:
+    unknown = view.records.get(UnknownServer, finding.subject)
+    assert unknown is not None, "the finding was just looked at"
+    place = _find_place(view, unknown)
+    assert place is not None, "the finding says that it can be repaired"
+    server = _make_record(unknown, place, now_s)
+    commands, generation = _claim_again(view, server, server.held, INSTANCE)
+    server = msgspec.structs.replace(server, generation=generation)
+    return Enact((remove_record(view, unknown), replace_record(view, server)), commands)
+
+
+def _find_place(view: View, unknown: UnknownServer) -> Place | None:
+    """The host that has a server, as far as the region knows it."""
+    sheet = read_sheet(unknown.sheet)
+    hosts = view.records.find(Host, "cell", unknown.cell)
+    found = [host for host in hosts if host.name in unknown.hosts]
+    found.sort(key=lambda host: sheet is None or host.id != sheet.host)
+    return Place(found[0].id, found[0].name, found[0].cell) if found else None
+
+
+def _make_record(unknown: UnknownServer, place: Place, now_s: int) -> Server:
+    """The record of a server, from what its cell knows. What only a region knows is lost: its group and
+    hints, its zone, metadata and key, and when it was created."""
+    sheet = read_sheet(unknown.sheet)
+    spec = _NOTHING_KNOWN if sheet is None else sheet.spec
+    state = "error" if sheet is None else sheet.state
+    power = {"active": RUNNING, "stopped": SHUT_DOWN}
+    return Server(
+        id=unknown.id,
+        name=spec.name,
+        project=spec.project,
+        user=spec.user,
+        flavor=spec.flavor,
+        image=spec.image,
+        image_properties=spec.image_properties,
+        needs=() if sheet is None else sheet.needs,
+        state=state,
+        power=power.get(state, NO_STATE),
+        place=place,
+        held=() if sheet is None else sheet.held,
+        run_count=unknown.last,
+        created_at_s=now_s,
+        updated_at_s=now_s,
+        launched_at_s=now_s,
+    )
 
 
 def _correct_server(view: View, finding: Finding, now_s: int) -> Enact:
@@ -118,6 +198,7 @@ def _assign_units(view: View, finding: Finding, now_s: int) -> Enact:
 
 _REPAIRS: Final[dict[Kind, Callable[[View, Finding, int], Enact]]] = {
     "orphan_consumer": _release,
+    "unknown_server": _adopt_server,
     "server_without_allocations": _correct_server,
     "server_with_wrong_allocations": _correct_server,
     "doubled_allocations": _correct_server,

@@ -33,7 +33,13 @@ FORMAT: Final = 2
 SIGNED: Final = 2
 """From this format on rows say who wrote them."""
 
-ADDED: Final[dict[str, int]] = {"Agent.units_gone": 2, "Host.units_gone": 2}
+ADDED: Final[dict[str, int]] = {
+    "Agent.units_gone": 2,
+    "Host.units_gone": 2,
+    "Instance.sheet": 2,
+    "UnknownServer.last": 2,
+    "UnknownServer.sheet": 2,
+}
 """Since which format there is what was not in format 1."""
 
 

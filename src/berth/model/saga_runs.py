@@ -7,6 +7,7 @@ was claimed last, and why it failed. Fields keep the names that they had in the 
 introduced (``rename``).
 """
 
+import contextlib
 from typing import Literal
 
 import msgspec
@@ -21,6 +22,7 @@ from berth.model.servers import (
     Place,
     Record,
     UnitClasses,
+    VmState,
 )
 
 Phase = Literal["forward", "back", "done", "failed"]
@@ -147,6 +149,28 @@ class Evacuated(msgspec.Struct, frozen=True, gc=False, rename={"claim": "books"}
     user: str
 
 
+class ServerSheet(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a server was when its last run had ended, as far as its cell knows: enough to make its record
+    again. ``host`` has it; ``held`` is what it held."""
+
+    spec: Spec
+    host: str
+    held: Held
+    state: VmState
+    needs: tuple[Need, ...] = ()
+
+
+def write_sheet(sheet: ServerSheet) -> str:
+    return msgspec.json.encode(sheet).decode()
+
+
+def read_sheet(text: str) -> ServerSheet | None:
+    """None where there is none, or it says what this release does not know."""
+    with contextlib.suppress(msgspec.MsgspecError):
+        return msgspec.json.decode(text, type=ServerSheet)
+    return None
+
+
 class Instance(Record, frozen=True, kw_only=True, tag="instance"):
     """The hosts that may have a server. ``last`` is the number of its last run. A server that is on no
     host any more is kept for a while, for that number."""
@@ -158,6 +182,9 @@ class Instance(Record, frozen=True, kw_only=True, tag="instance"):
     left_on: tuple[str, ...] = ()
     """Of a server that should be on no host: hosts that were down, and will still have it when they are
     back."""
+    sheet: str = ""
+    """Its ``ServerSheet``, for a region that has lost its record (decision 040). It is kept as text: hardly
+    any is ever read, and decoded they would take four times the memory."""
 
 
 class Agent(Record, frozen=True, kw_only=True, tag="agent"):

@@ -385,10 +385,13 @@ class Host(Record, frozen=True, kw_only=True, tag="host"):
 
 class UnknownServer(Record, frozen=True, kw_only=True, tag="unknown_server"):
     """A server that a cell has on hosts, and that has no record here: the region was restored from a backup
-    that is older than the server. ``hosts`` are names."""
+    that is older than the server. ``hosts`` are names. ``sheet`` and ``last`` are those of the cell's
+    ``Instance``."""
 
     cell: str
     hosts: tuple[str, ...]
+    sheet: str = ""
+    last: int = 0
 
 
 SILENT_AFTER_S: Final = 180

@@ -3,7 +3,8 @@
 Policy: a cell knows where servers are, the region knows what they are. Nothing is destroyed, moved or made up
 to have them agree. What differs is written down, so that the doctor shows it:
 
-    the cell has a server on hosts, the region has no record    an ``UnknownServer``: it goes on running
+    the cell has a server on hosts, the region has no record    an ``UnknownServer``: it goes on running, and
+                                                                an operator has the doctor adopt or remove it
     the cell has a server elsewhere, or on no host              the record is ``outdated``: it can be deleted,
                                                                 and nothing else can be done to it
     the cell had runs that the region does not know             the next run gets a number behind theirs
@@ -26,11 +27,13 @@ import msgspec
 
 from berth.ledger import remove_record, replace_record
 from berth.model.commands import Enact
+from berth.model.formats import ADDITIONS
 from berth.model.saga_runs import Instance, Outbox, SagaRun
 from berth.model.servers import UNKNOWN, Action, Fault, Host, Server, UnknownServer
 from berth.sagas.runner import is_finished
 from berth.view import View
 
+_WITH_SHEETS: Final = ADDITIONS.since("UnknownServer.sheet")
 _LOST: Final = (
     "how this ended is not known: the region was restored from a backup that is older than the end of it"
 )
@@ -66,6 +69,8 @@ def correct_record(view: View, cell: str, id: str, knows: CellKnows, now_s: int)
         changes.append(remove_record(view, unknown))
     if server is None:
         found = UnknownServer(id=id, cell=cell, hosts=_name_hosts(view, knows))
+        if knows.instance is not None and view.format >= _WITH_SHEETS:
+            found = msgspec.structs.replace(found, sheet=knows.instance.sheet, last=knows.last)
         if knows.hosts and found != unknown:
             changes.append(replace_record(view, found))
     elif knows.last > server.run_count or (server.outdated is not None and _is_of(server, cell)):

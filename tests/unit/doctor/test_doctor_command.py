@@ -11,7 +11,7 @@ import pytest
 
 from berth.cli import main
 from berth.cli.command import CommandError
-from berth.cli.doctor import check
+from berth.cli.doctor import check, remove
 from berth.client import Client
 
 pytestmark = pytest.mark.fast
@@ -52,7 +52,8 @@ class DoctorServer(ThreadingHTTPServer):
         repairs = []
         for id in body["findings"]:
             one = by_id[id]
-            outcome = "would repair" if body["dry_run"] else "repaired"
+            words = ("would remove", "removed") if body.get("remove") else ("would repair", "repaired")
+            outcome = words[0] if body["dry_run"] else words[1]
             if one["repair"] is None:
                 outcome = "refused"
             elif not body["dry_run"]:
@@ -130,8 +131,12 @@ async def test_findings_and_repairs_as_json(server: DoctorServer, capsys: pytest
 
 
 def test_json_asks_no_questions(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", "--repair", "--json"]) == 2
-    assert capsys.readouterr().err == "berth: --json asks no questions: to repair give --yes too\n"
+    for words in (["--repair"], ["--remove", "1"]):
+        assert main(["doctor", *words, "--json"]) == 2
+        assert (
+            capsys.readouterr().err == "berth: --json asks no questions: to repair or remove give --yes too\n"
+        )
+    assert main(["doctor", "--remove", "1", "--repair"]) == 2
 
 
 async def test_a_repair_is_shown_first_and_then_asked_about(
@@ -161,6 +166,33 @@ async def test_what_cannot_be_repaired_is_left_and_said(
     assert capsys.readouterr().out.endswith("1 finding left\n")
     assert await ask_doctor(server.endpoint, "admin", repair=True, yes=True) == 1
     assert capsys.readouterr().out.endswith("nothing can be repaired safely\n")
+
+
+def unknown(number: int, repair: str | None) -> dict[str, Any]:
+    return {**finding(number, repair), "id": f"unknown_server:{number}", "kind": "unknown_server"}
+
+
+async def test_what_is_removed_is_shown_first_and_then_asked_about(
+    server: DoctorServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.findings = [unknown(1, "destroy it"), unknown(2, None), unknown(3, "destroy it")]
+    admin = {"x-auth-token": "admin"}
+    monkeypatch.setattr("sys.stdin", io.StringIO("no\n"))
+    assert await remove(Client(server.endpoint, admin), ["1"], yes=False) == 1
+    assert [(body["dry_run"], body["remove"]) for body in server.asked] == [(True, True)]
+    assert capsys.readouterr().out.endswith("destroy 1 server for good? [y/N] nothing has been changed\n")
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    assert await remove(Client(server.endpoint, admin), ["1"], yes=False) == 0
+    assert server.asked[-1] == {"findings": ["unknown_server:1"], "dry_run": False, "remove": True}
+    # One that is refused does not hold up the other, and nobody is asked.
+    capsys.readouterr()
+    assert await remove(Client(server.endpoint, admin), ["2", "3"], yes=True, as_json=True) == 1
+    said = json.loads(capsys.readouterr().out)
+    assert [one["id"] for one in said["removed"]] == ["unknown_server:3"]
+    assert [one["id"] for one in said["refused"]] == ["unknown_server:2"]
+    assert [one["id"] for one in server.findings] == ["unknown_server:2"]
+    assert await remove(Client(server.endpoint, admin), ["2"], yes=True) == 1
+    assert len(server.asked) == 6
 
 
 async def test_a_region_that_refuses_the_token_or_cannot_be_reached(server: DoctorServer) -> None:
