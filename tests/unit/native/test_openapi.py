@@ -111,6 +111,27 @@ def open_ends(schema: Any, schemas: Any, path: str = "", seen: frozenset[str] = 
     return found
 
 
+def list_untold(schema: Any, schemas: Any, told: str = "", seen: frozenset[str] = frozenset()) -> list[str]:
+    """Fields of a body that neither they themselves nor their struct say anything about."""
+    found = []
+    for name in dict.fromkeys(one.rpartition("/")[2] for one in references(schema)):
+        if name not in seen:
+            found += list_untold(schemas[name], schemas, name, seen | {name})
+    for name, field in schema.get("properties", {}).items():
+        is_told = any("description" in one for one in (field, *field.get("anyOf", ())))
+        is_frame = "$ref" in field
+        if not is_told and not is_frame and f"``{name}``" not in schema.get("description", ""):
+            found.append(f"{told}.{name}")
+    return found
+
+
+def test_every_field_of_a_body_is_told_of(document: Any) -> None:
+    schemas = document["components"]["schemas"]
+    bodies = [one["requestBody"] for _, _, one in operations(document) if "requestBody" in one]
+    assert len(bodies) > 10
+    assert sorted({name for body in bodies for name in list_untold(body, schemas)}) == []
+
+
 def _has_range(schema: Any) -> bool:
     least, most = {"minimum", "exclusiveMinimum"}, {"maximum", "exclusiveMaximum"}
     return bool(schema.keys() & least) and bool(schema.keys() & most)

@@ -26,6 +26,9 @@ _TRAITS_MAX: Final = 50
 _Class = Annotated[str, Meta(min_length=1, max_length=255, description="The name of a resource class.")]
 _Trait = Annotated[str, Meta(min_length=1, max_length=255, description="The name of a trait.")]
 _Traits = Annotated[tuple[_Trait, ...], Meta(max_length=_TRAITS_MAX)]
+_Required = Annotated[_Traits, Meta(description="Traits that the provider must have.")]
+_Forbidden = Annotated[_Traits, Meta(description="Traits that the provider must not have.")]
+_AMOUNTS: Final = "Amounts by the name of the resource class."
 _Amount = Annotated[int, Meta(ge=1, le=AMOUNT_MAX)]
 _Resources = dict[_Class, _Amount]
 _NAME: Final = "^[a-zA-Z0-9_-]{1,64}\\Z"
@@ -46,9 +49,9 @@ class NeedGroupBody(
     not have."""
 
     name: NeedName
-    resources: Annotated[_Resources, Meta(min_length=1, max_length=_RESOURCES_MAX)]
-    required: _Traits = ()
-    forbidden: _Traits = ()
+    resources: Annotated[_Resources, Meta(min_length=1, max_length=_RESOURCES_MAX, description=_AMOUNTS)]
+    required: _Required = ()
+    forbidden: _Forbidden = ()
 
 
 class NeedBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True, omit_defaults=True):
@@ -57,12 +60,20 @@ class NeedBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=
     others' ancestor, or the same. With the group policy ``isolate`` each group of the need has a provider of
     its own."""
 
-    resources: Annotated[_Resources, Meta(max_length=_RESOURCES_MAX)] = {}
-    required: _Traits = ()
-    forbidden: _Traits = ()
-    groups: Annotated[tuple[NeedGroupBody, ...], Meta(max_length=NEED_GROUPS_MAX)] = ()
-    same_subtree: Annotated[tuple[NeedName, ...], Meta(max_length=NEED_GROUPS_MAX)] = ()
-    group_policy: Literal["none", "isolate"] = "none"
+    resources: Annotated[_Resources, Meta(max_length=_RESOURCES_MAX, description=_AMOUNTS)] = {}
+    required: _Required = ()
+    forbidden: _Forbidden = ()
+    groups: Annotated[
+        tuple[NeedGroupBody, ...], Meta(max_length=NEED_GROUPS_MAX, description="The groups of the need.")
+    ] = ()
+    same_subtree: Annotated[
+        tuple[NeedName, ...],
+        Meta(max_length=NEED_GROUPS_MAX, description="Groups whose providers are in one subtree."),
+    ] = ()
+    group_policy: Annotated[
+        Literal["none", "isolate"],
+        Meta(description="`isolate`: each group has a provider of its own."),
+    ] = "none"
 
 
 class NamedNeedBody(NeedBody, frozen=True, kw_only=True):

@@ -27,7 +27,9 @@ NodeName = Annotated[
     ),
 ]
 Process = Annotated[str, Meta(pattern=_NAME, description="What runs on a node.", examples=["datanode"])]
-Processes = Annotated[tuple[Process, ...], Meta(max_length=PROCESSES_MAX)]
+Processes = Annotated[
+    tuple[Process, ...], Meta(max_length=PROCESSES_MAX, description="Processes, by their names.")
+]
 Count = Annotated[int, Meta(ge=0, le=NODES_MAX, description="How many nodes.")]
 Ratio = Annotated[
     int,
@@ -59,7 +61,10 @@ class NewCluster(NativeBody, frozen=True, kw_only=True):
     ``host``, unless given; both go with ``anti_affinity`` alone."""
 
     name: NodeName
-    node_groups: Annotated[tuple[NewNodeGroup, ...], Meta(min_length=1, max_length=NODE_GROUPS_MAX)]
+    node_groups: Annotated[
+        tuple[NewNodeGroup, ...],
+        Meta(min_length=1, max_length=NODE_GROUPS_MAX, description="Its node groups."),
+    ]
     anti_affinity: Processes = ()
     anti_affinity_ratio: Ratio | UnsetType = UNSET
     anti_affinity_domain: Kind | UnsetType = UNSET
@@ -82,8 +87,13 @@ class ScaleCluster(NativeBody, frozen=True, kw_only=True):
     is given must be the cluster's."""
 
     counts: Annotated[dict[NodeName, Count], Meta(max_length=NODE_GROUPS_MAX)] = field(default_factory=dict)
-    add: Annotated[tuple[NewNodeGroup, ...], Meta(max_length=NODE_GROUPS_MAX)] = ()
-    remove: Annotated[tuple[NodeName, ...], Meta(max_length=NODE_GROUPS_MAX)] = ()
+    add: Annotated[
+        tuple[NewNodeGroup, ...], Meta(max_length=NODE_GROUPS_MAX, description="New node groups.")
+    ] = ()
+    remove: Annotated[
+        tuple[NodeName, ...],
+        Meta(max_length=NODE_GROUPS_MAX, description="Node groups that go, with all their nodes."),
+    ] = ()
     anti_affinity_ratio: Ratio | None = None
 
 

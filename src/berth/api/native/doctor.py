@@ -78,7 +78,7 @@ class Repair(NativeBody, frozen=True, kw_only=True):
     unknown to the region, in place of a repair; each is named."""
 
     findings: Annotated[tuple[_FindingId, ...], Meta(min_length=1, max_length=FINDINGS_MAX)] | Literal["all"]
-    dry_run: bool = True
+    dry_run: Annotated[bool, Meta(description="Say what would be repaired, and change nothing.")] = True
     grace_s: Annotated[int, Meta(ge=0, le=_GRACE_MAX_S)] = GRACE_S
     remove: bool = False
 

@@ -90,6 +90,9 @@ class OneGroup(msgspec.Struct):
 # -- bodies and queries -------------------------------------------------------------------------
 
 _PER_DOMAIN_MAX: Final = MEMBERS_MAX
+GivenPolicy = Annotated[
+    Policy, Meta(description="Members share a domain or avoid it: they must, or with `soft-` they should.")
+]
 PerDomain = Annotated[int, Meta(ge=1, le=_PER_DOMAIN_MAX, description="How many members may share a domain.")]
 Skew = Annotated[
     int,
@@ -108,7 +111,7 @@ class NewGroup(NativeBody, frozen=True, kw_only=True):
     """``max_per_domain`` is 1 for a policy that keeps members apart, unless it or ``max_skew`` is given."""
 
     name: GivenName
-    policy: Policy
+    policy: GivenPolicy
     uuid: GivenUuid | None = None
     domain: Kind = HOST
     max_per_domain: PerDomain | UnsetType | None = UNSET
@@ -124,7 +127,7 @@ class ChangedGroup(NativeBody, frozen=True, kw_only=True):
     """What is left out stays as it is."""
 
     name: GivenName | UnsetType = UNSET
-    policy: Policy | UnsetType = UNSET
+    policy: GivenPolicy | UnsetType = UNSET
     max_per_domain: PerDomain | UnsetType | None = UNSET
     max_skew: Skew | UnsetType | None = UNSET
 

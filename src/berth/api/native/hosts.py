@@ -163,6 +163,7 @@ CONSUMERS_MAX: Final = 1_000
 """How many of each one host is shown with."""
 
 _Failures = Annotated[int, Meta(ge=0, le=_FAILURES_MAX, description="Builds that failed there in a row.")]
+_Reason = Annotated[Text, Meta(description="Why it is disabled, for those who meet it.")]
 _Disabled = Annotated[bool, Meta(description="An operator does not want anything new there.")]
 
 
@@ -172,7 +173,7 @@ class NewStatus(NativeBody, frozen=True, kw_only=True):
     disabled: _Disabled = False
     down: Annotated[bool, Meta(description="No heartbeat comes from it.")] = False
     build_failures: _Failures = 0
-    reason: Text | None = None
+    reason: _Reason | None = None
 
 
 class SetStatus(NativeBody, frozen=True, kw_only=True):
@@ -185,7 +186,7 @@ class StatusChange(NativeBody, frozen=True, kw_only=True):
 
     disabled: _Disabled | UnsetType = UNSET
     build_failures: _Failures | UnsetType = UNSET
-    reason: Text | UnsetType | None = UNSET
+    reason: _Reason | UnsetType | None = UNSET
 
 
 class ChangeStatus(NativeBody, frozen=True, kw_only=True):

@@ -110,6 +110,10 @@ VocabularyName = Annotated[str, Meta(min_length=1, max_length=_NAME_LENGTH_MAX)]
 
 
 class NewPoolInventory(NativeBody, frozen=True, kw_only=True):
+    """How much of a class a pool has: ``total``, of which ``reserved`` is not for consumers; how much a
+    consumer may hold (from ``min_unit`` to ``max_unit``, in steps of ``step_size``); by which factor more may
+    be claimed than there is (``allocation_ratio``)."""
+
     total: FromOne
     reserved: FromZero = 0
     min_unit: FromOne = 1
@@ -121,7 +125,9 @@ class NewPoolInventory(NativeBody, frozen=True, kw_only=True):
 class NewPool(NativeBody, frozen=True, kw_only=True):
     """All of a pool. Custom classes and traits that are not there yet are created."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=POOL_NAME_LENGTH_MAX)]
+    name: Annotated[
+        str, Meta(min_length=1, max_length=POOL_NAME_LENGTH_MAX, description="What people call it.")
+    ]
     inventories: Annotated[
         dict[VocabularyName, NewPoolInventory],
         Meta(min_length=1, max_length=POOL_ENTRIES_MAX, description="By the name of the resource class."),

@@ -86,39 +86,39 @@ class Part(NativeBody, frozen=True, kw_only=True):
     """Resources to be found on one provider, and what that provider must be."""
 
     resources: AskedResources = msgspec.field(default_factory=dict)
-    required: _Names = ()
-    forbidden: _Names = ()
+    required: Annotated[_Names, Meta(description="Traits that it must have.")] = ()
+    forbidden: Annotated[_Names, Meta(description="Traits that it must not have.")] = ()
     member_of: AskedAggregates = ()
-    not_member_of: _Names = ()
+    not_member_of: Annotated[_Names, Meta(description="Aggregates that it must not be in.")] = ()
     in_tree: GivenUuid | None = None
 
 
 class AskedFlavor(NativeBody, frozen=True, kw_only=True):
     """As Nova has it: ``ram`` in MB, ``disk``, ``ephemeral`` in GB, ``swap`` in MB."""
 
-    vcpus: Annotated[int, Meta(ge=0, le=AMOUNT_MAX)]
+    vcpus: Annotated[int, Meta(ge=0, le=AMOUNT_MAX, description="How many cpus.")]
     ram: Annotated[int, Meta(ge=0, le=AMOUNT_MAX)]
     disk: Annotated[int, Meta(ge=0, le=AMOUNT_MAX)] = 0
     ephemeral: Annotated[int, Meta(ge=0, le=AMOUNT_MAX)] = 0
     swap: Annotated[int, Meta(ge=0, le=AMOUNT_MAX)] = 0
-    extra_specs: Annotated[dict[_Word, _Value], Meta(max_length=_SPECS_MAX)] = msgspec.field(
-        default_factory=dict
-    )
+    extra_specs: Annotated[
+        dict[_Word, _Value], Meta(max_length=_SPECS_MAX, description="Its extra specs.")
+    ] = msgspec.field(default_factory=dict)
 
 
 class AskedImage(NativeBody, frozen=True, kw_only=True):
-    properties: Annotated[dict[_Word, _Value], Meta(max_length=_SPECS_MAX)] = msgspec.field(
-        default_factory=dict
+    properties: Annotated[dict[_Word, _Value], Meta(max_length=_SPECS_MAX, description="Its properties.")] = (
+        msgspec.field(default_factory=dict)
     )
 
 
 class Where(NativeBody, frozen=True, kw_only=True):
     """Hosts by name or uuid; consumers by uuid."""
 
-    same_host: _Consumers = ()
-    different_host: _Consumers = ()
+    same_host: Annotated[_Consumers, Meta(description="Consumers whose host it must share.")] = ()
+    different_host: Annotated[_Consumers, Meta(description="Consumers whose hosts it must avoid.")] = ()
     host_names: Annotated[_Names, Meta(description="Patterns with * and ?, of which one must match.")] = ()
-    ignore_hosts: _Hosts = ()
+    ignore_hosts: Annotated[_Hosts, Meta(description="Hosts that are not considered.")] = ()
     forced_host: ForcedHost | None = None
 
 
@@ -129,13 +129,25 @@ class Ask(Part, frozen=True, kw_only=True):
     ``group`` is the group that members are in, or come into; ``zone`` is the name of an aggregate of that
     kind."""
 
-    parts: Annotated[dict[Suffix, Part], Meta(max_length=_GROUPS_MAX)] = msgspec.field(default_factory=dict)
-    group_policy: Literal["none", "isolate"] = "none"
+    parts: Annotated[
+        dict[Suffix, Part],
+        Meta(max_length=_GROUPS_MAX, description="By suffix: what must come from one provider each."),
+    ] = msgspec.field(default_factory=dict)
+    group_policy: Annotated[
+        Literal["none", "isolate"],
+        Meta(description="`isolate`: each part comes from a provider of its own."),
+    ] = "none"
     same_subtree: Annotated[
-        tuple[Annotated[tuple[Suffix, ...], Meta(max_length=_GROUPS_MAX)], ...], Meta(max_length=_GROUPS_MAX)
+        tuple[Annotated[tuple[Suffix, ...], Meta(max_length=_GROUPS_MAX)], ...],
+        Meta(max_length=_GROUPS_MAX, description="Suffixes of parts whose providers are in one subtree."),
     ] = ()
-    flavor: AskedFlavor | _Word | None = None
-    image: AskedImage | _Word | None = None
+    flavor: Annotated[
+        AskedFlavor | _Word | None,
+        Meta(description="A flavor as it is, or its name or id, in place of amounts."),
+    ] = None
+    image: Annotated[
+        AskedImage | _Word | None, Meta(description="An image as it is, or its name or id, beside a flavor.")
+    ] = None
     group: GivenGroup | None = None
     zone: GivenName | None = None
     metadata: Annotated[
@@ -149,20 +161,24 @@ class NewSchedule(Ask, frozen=True, kw_only=True):
     """With a ``token`` of a dry run exactly that plan is claimed, and nothing else may be given with it."""
 
     min_count: LeastCount | None = None
-    max_count: Count = 1
+    max_count: Annotated[Count, Meta(description="As many as fit, up to so many.")] = 1
     consumers: Annotated[
         tuple[GivenUuid, ...],
         Meta(
             max_length=COUNT_MAX, description="The uuids of the members, max_count of them; made if left out."
         ),
     ] = ()
-    project_id: _Word | None = None
-    user_id: _Word | None = None
-    consumer_type: Annotated[str, Meta(pattern="^[A-Z0-9_]{1,255}\\Z")] = "WORKLOAD"
-    alternates: Annotated[int, Meta(ge=0, le=ALTERNATES_MAX)] = 0
+    project_id: Annotated[_Word | None, Meta(description="Whose they are; the caller's if left out.")] = None
+    user_id: Annotated[_Word | None, Meta(description="Whose they are; the caller if left out.")] = None
+    consumer_type: Annotated[
+        str, Meta(pattern="^[A-Z0-9_]{1,255}\\Z", description="The type of the consumers.")
+    ] = "WORKLOAD"
+    alternates: Annotated[
+        int, Meta(ge=0, le=ALTERNATES_MAX, description="How many other places each member is given with it.")
+    ] = 0
     seed: Seed | None = None
-    dry_run: bool = False
-    explain: bool = False
+    dry_run: Annotated[bool, Meta(description="Claim nothing, and answer with a token of the plan.")] = False
+    explain: Annotated[bool, Meta(description="A refusal because nothing fits has an explanation.")] = False
     token: PlanText | None = None
 
 
@@ -171,7 +187,7 @@ class Explain(Ask, frozen=True, kw_only=True):
     else: with its flavor, image, needs, group, zone and hints."""
 
     server: GivenUuid | None = None
-    count: Count = 1
+    count: Annotated[Count, Meta(description="How many are to be placed.")] = 1
     hosts: Annotated[tuple[_Word, ...], Meta(max_length=20)] = ()
 
 
