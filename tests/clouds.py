@@ -19,9 +19,10 @@ PROGRAMS: Final = Path(sys.executable).parent
 
 
 class Cloud(ServerProcess):
-    """``berth up`` on the folder ``data`` in a directory."""
+    """``berth up`` on the folder ``data`` in a directory. ``is_warm``: it and its parts have been imported
+    already."""
 
-    def __init__(self, directory: Path, *options: str) -> None:
+    def __init__(self, directory: Path, *options: str, is_warm: bool = True) -> None:
         self.directory = directory
         self.data = directory / "data"
         program = str(PROGRAMS / "berth")
@@ -29,7 +30,8 @@ class Cloud(ServerProcess):
         def command(port: int) -> list[str]:
             return [program, "up", "--listen", f"{HOST}:{port}", "--data", str(self.data), *options]
 
-        super().__init__(command, directory / "up.log", _environment())
+        entry = "tests.warm_up:main" if is_warm else None
+        super().__init__(command, directory / "up.log", _environment(), entry)
         self._starts = 0
 
     def start(self, timeout_s: float = 60) -> None:
@@ -132,7 +134,7 @@ def wait_for(
 
 
 @contextlib.contextmanager
-def cloud_running(directory: Path, *options: str) -> Iterator[Cloud]:
-    cloud = Cloud(directory, *options)
+def cloud_running(directory: Path, *options: str, is_warm: bool = True) -> Iterator[Cloud]:
+    cloud = Cloud(directory, *options, is_warm=is_warm)
     with running(cloud):
         yield cloud

@@ -179,8 +179,8 @@ class WarmCommand:
 
 
 BERTH: Final = WarmStart(
-    *("berth.cli.program", "berth.cli.serve", "berth.cli.agent", "berth.cli.cluster"),
-    *("berth.main", "berth.engine.snapshots"),
+    *("berth.cli.program", "berth.cli.serve", "berth.cli.cell", "berth.cli.agent", "berth.cli.up"),
+    *("berth.cli.cluster", "berth.main", "berth.engine.snapshots"),
 )
 COMMANDS: Final = {
     "berth": WarmCommand(BERTH, "berth.cli:main"),
@@ -220,7 +220,7 @@ def _watch(connection: socket.socket) -> NoReturn:
             if line:
                 child = os.fork()
                 if child == 0:
-                    _become(json.loads(line), files)
+                    become(json.loads(line), files)
                 file.write(f"{child}\n")
                 file.flush()
                 _, status = os.waitpid(child, 0)
@@ -232,8 +232,9 @@ def _watch(connection: socket.socket) -> NoReturn:
         os._exit(0)
 
 
-def _become(asked: dict[str, object], files: list[int]) -> NoReturn:
-    """Be the server or the command, and end as it ends."""
+def become(asked: Mapping[str, object], files: list[int], kept: int = 2) -> NoReturn:
+    """Be the server or the command, and end as it ends. ``kept``: a file that it has besides its input and
+    outputs."""
     status = 1
     try:
         os.setsid()
@@ -244,9 +245,11 @@ def _become(asked: dict[str, object], files: list[int]) -> NoReturn:
         for wanted, have in enumerate(files):
             os.dup2(have, wanted)
         # What they are, a pipe or a file, is looked at when they are opened.
-        sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w")
-        sys.stderr = os.fdopen(2, "w", 1, errors="backslashreplace")
-        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        # They stay open when others take their places.
+        sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
+        sys.stderr = os.fdopen(2, "w", 1, errors="backslashreplace", closefd=False)
+        os.closerange(3, kept)
+        os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
         env, words = asked["env"], asked["words"]
         assert isinstance(env, dict)
         assert isinstance(words, list)

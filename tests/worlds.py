@@ -9,9 +9,9 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, MutableMapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeVar, cast
+from typing import Any, Literal, NamedTuple, Self, TypeVar, cast
 
 import pytest
 
@@ -83,6 +83,12 @@ def propose_before_writing(engine: Engine, count: int, monkeypatch: pytest.Monke
     return proposed
 
 
+@cache
+def share_policy(defaults: Literal["legacy", "secure"]) -> Policy:
+    """The default rules, read once: what they decide follows from what is asked alone."""
+    return Policy(None, defaults, SystemClock())
+
+
 class ApplicationWorld:
     """An application with Placement and the native API. Without quotas, unless ``settings`` have some."""
 
@@ -100,6 +106,8 @@ class ApplicationWorld:
         self.ids = Ids(seed=1)
         self._clock = clock or SystemClock()
         self._authenticator = authenticator
+        if policy is None and self.settings.policy_file is None:
+            policy = share_policy(self.settings.policy_defaults)
         self._policy = policy
         self.parts: Composition
 

@@ -1,4 +1,4 @@
-"""Two releases of Berth, as wheels: this one, and a next one that has something new.
+"""Two releases of Berth: this one, as a wheel, and a next one that has something new.
 
 The next one is this one with another version, the next format, and a field that this one does not know: a
 host's status has a ticket, which is taken from a reason that names one.
@@ -8,8 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -44,7 +42,7 @@ _PATCHES: Final = (
 
 
 class Release(NamedTuple):
-    """An installed wheel, in a folder of its own."""
+    """A release that is installed in a folder of its own."""
 
     program: Program
     folder: Path
@@ -61,32 +59,31 @@ class Release(NamedTuple):
 
 
 def install_releases(directory: Path) -> tuple[Release, Release]:
-    """This release and the next."""
-    with ThreadPoolExecutor(2) as pool:
-        this = pool.submit(_install, directory / "this", THIS_PROGRAM, ())
-        next_ = pool.submit(_install, directory / "next", NEXT, _PATCHES)
-        return this.result(), next_.result()
+    """This release, as a wheel is installed, and the next."""
+    this = _install(directory / "this")
+    next_ = Release(NEXT, directory / "next")
+    shutil.copytree(this.folder, next_.folder)
+    for name, before, after in _PATCHES:
+        file = next_.folder / "berth" / name
+        text = file.read_text()
+        assert text.count(before) == 1, f"{name} has no {before!r} to change"
+        file.write_text(text.replace(before, after))
+    return this, next_
 
 
-def _install(directory: Path, program: Program, patches: Sequence[tuple[str, str, str]]) -> Release:
-    source = directory / "source"
+def _install(directory: Path) -> Release:
+    source, installed = directory / "source", directory / "installed"
     for name in _SOURCES:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("*.pyc", "*.egg-info"))
         else:
             shutil.copy(ROOT / name, source / name)
-    for name, before, after in patches:
-        file = source / "src" / "berth" / name
-        text = file.read_text()
-        assert text.count(before) == 1, f"{name} has no {before!r} to change"
-        file.write_text(text.replace(before, after))
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input"]
     _call([*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(directory), str(source)])
     (wheel,) = directory.glob("*.whl")
-    assert wheel.name.startswith(f"berth-{program.version}-")
-    installed = directory / "installed"
+    assert wheel.name.startswith(f"berth-{THIS_PROGRAM.version}-")
     _call([*pip, "install", "--no-deps", "--no-compile", "--target", str(installed), str(wheel)])
-    return Release(program, installed)
+    return Release(THIS_PROGRAM, installed)
 
 
 def _call(words: list[str]) -> None:

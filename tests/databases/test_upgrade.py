@@ -1,4 +1,4 @@
-"""A release and the next, as wheels, share a journal under load; the commands are those of the guide."""
+"""A release and the next share a journal under load; the commands are those of the guide."""
 
 import contextlib
 import json

@@ -33,7 +33,8 @@ PARTS = ["region", "cell1", "cell2", "cell1-agents", "cell2-agents"]
 
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
-    with cloud_running(tmp_path_factory.mktemp("up"), "--hosts", "4", "--cells", "2") as cloud:
+    options = ("--hosts", "4", "--cells", "2")
+    with cloud_running(tmp_path_factory.mktemp("up"), *options, is_warm=False) as cloud:
         yield cloud
         assert cloud.stop() == 0, cloud.everything
     assert '"ERROR"' not in cloud.everything
@@ -229,7 +230,7 @@ def test_a_second_start_finds_everything(cloud: Cloud) -> None:
 
 
 def test_parts_go_with_a_parent_that_is_killed(tmp_path: Path) -> None:
-    with cloud_running(tmp_path, "--hosts", "2", "--cells", "1") as cloud:
+    with cloud_running(tmp_path, "--hosts", "2", "--cells", "1", is_warm=False) as cloud:
         parts = parts_of(cloud)
         assert len(parts) == 3
         cloud.kill()
