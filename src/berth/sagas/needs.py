@@ -51,7 +51,7 @@ from berth.sagas.requests import ask_needs, flavor_sizes, groups_of, list_pci_gr
 from berth.scheduler.candidates import HostCandidates
 from berth.scheduler.flavors import read_flavor
 from berth.scheduler.plugins import CANDIDATES_TRIED_MAX
-from berth.search.cells import find_cell, share_socket
+from berth.search.cells import find_cell, find_sockets
 from berth.search.providers import find_unknown_traits
 from berth.view import ProviderRecord, Trial, View
 
@@ -269,13 +269,14 @@ def _find_far(
     """The providers that a host could use and that are not near a NUMA cell which the server holds something
     of: in it or, where that will do, on its socket, or in no cell at all."""
     cells = [view.providers[id] for id, _ in rest if NUMA_ROOT in view.providers[id].traits]
+    sockets = {name for cell in cells if affinity.by_socket for name in find_sockets(cell)}
     pools = map(view.record, view.rows_with_trait(SHARES_VIA_AGGREGATE))
 
     def is_near(record: ProviderRecord) -> bool:
         at = find_cell(record)
         if at is None:
             return affinity.or_outside
-        return at in cells or (affinity.by_socket and any(share_socket(at, cell) for cell in cells))
+        return at in cells or not sockets.isdisjoint(find_sockets(at))
 
     usable = (*(() if host is None else host.tree()), *pools)
     return frozenset(record.id for record in usable if not is_near(record))

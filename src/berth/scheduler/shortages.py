@@ -5,6 +5,7 @@ those before it, and the provider that comes closest to having enough for it, ar
 have no place together, more have none: which one it is, is found by halves.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import product
 from typing import Final
@@ -14,6 +15,7 @@ import msgspec
 from berth.model.ids import ClassId, Row
 from berth.model.scheduling import UNSUFFIXED, CandidatesRequest, RequestGroup
 from berth.search.assignments import Effort, assignments_at
+from berth.search.cells import find_sockets, rows_above
 from berth.search.slots import Slot, split_at
 from berth.view import ProviderRecord, View
 
@@ -161,10 +163,12 @@ class _Shortage:
         if near:
             by_socket = any(affinity.by_socket for affinity in affinities)
             where = "on a socket with" if by_socket else "below"
-            return (
-                f"{self._label} must be {where} a NUMA cell of the guest, and {device.name}, "
-                "which has room, is not"
+            words = (
+                f"{self._label} must be {where} a NUMA cell of the guest, and {device.name}, which has room"
             )
+            alike = {affinity.suffix for affinity in self._ask.affinities if affinity.near <= near}
+            cells = [record for slot, record in self._placed if slot.group.suffix in near]
+            return f"{words}, is not{self._count_near(cells, alike, by_socket)}"
         beside = {
             suffix
             for suffixes in self._ask.same_subtrees
@@ -173,8 +177,45 @@ class _Shortage:
         }
         others = _join(_label(slot.group) for slot, _ in self._placed if slot.group.suffix in beside)
         if others:
-            return f"{self._label} has room on {device.name}, and that is not in one subtree with {others}"
+            words = f"{self._label} has room on {device.name}, and that is not in one subtree with {others}"
+            return f"{words}{self._count_near(self._find_top(beside), beside)}"
         return f"{self._label} has room on {device.name}, and that is not where it must be"
+
+    def _count_near(self, cells: list[ProviderRecord], alike: set[str], by_socket: bool = False) -> str:
+        """How much of a class is needed by some providers, and how much there is; nothing if that is not what
+        falls short. ``alike`` are the groups that must be there."""
+        group = self._slot.group
+        count = sum(
+            other.suffix in alike and (other.resources, other.required) == (group.resources, group.required)
+            for other in self._ask.groups
+        )
+        rows = {cell.row for cell in cells}
+        sockets = {trait for cell in cells if by_socket for trait in find_sockets(cell)}
+        usable = [
+            record
+            for record in self._slot.choices(self._host, self._view)
+            if not rows.isdisjoint(rows_above(record)) or not sockets.isdisjoint(find_sockets(record))
+        ]
+        for class_id, amount in self._slot.amounts:
+            left, needed = sum(_free(record, class_id) for record in usable), count * amount
+            if cells and left < needed:
+                name, where = self._view.classes.name_of(class_id), _join(cell.name for cell in cells)
+                is_needed = "is needed there" if needed == 1 else "are needed there"
+                has = "has" if len(cells) == 1 else "together have"
+                return f": {needed} {name} {is_needed}, and {where} {has} {left}"
+        return ""
+
+    def _find_top(self, beside: set[str]) -> list[ProviderRecord]:
+        """The provider that the groups of a subtree could be on, with the most places for this one below."""
+        usable = self._slot.choices(self._host, self._view)
+        tops = {
+            record.row: record
+            for slot, _ in self._placed
+            if slot.group.suffix in beside
+            for record in slot.choices(self._host, self._view)
+        }
+        counts = Counter(row for record in usable for row in rows_above(record) if row in tops)
+        return [tops[row] for row, _ in counts.most_common(1)]
 
     def _find_near(self) -> Iterator[tuple[float, ProviderRecord]]:
         """Providers that have some of what is needed, and how much of it."""

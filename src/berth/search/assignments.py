@@ -40,7 +40,7 @@ import numpy as np
 from berth.model.ids import ClassId, Row
 from berth.model.placement import NUMA_ROOT
 from berth.model.scheduling import AnyOf, CandidatesRequest
-from berth.search.cells import DeviceCells, Near, find_places, find_sockets, is_in_cell
+from berth.search.cells import DeviceCells, Near, find_places, find_sockets, is_below, is_in_cell
 from berth.search.providers import with_all_traits
 from berth.search.slots import Slot, room_for_one
 from berth.view import Mask, ProviderRecord, View
@@ -256,6 +256,7 @@ class _Search:
             {record.row for slot in members for record in choices[slot]} for members in self._subtree_sets
         ]
         self._ancestors: dict[Row, frozenset[Row]] = {}
+        self._sockets: dict[Row, frozenset[str]] = {}
         self._near = [
             Near(index, near, affinity.or_outside, affinity.by_socket)
             for affinity in request.affinities
@@ -565,10 +566,23 @@ class _Search:
             record = self._chosen[near.slot]
             if record is not None:
                 of = [self._chosen[index] for index in near.of]
-                may_be = any(other is None or near.accepts(record, other) for other in of)
+                may_be = any(other is None or self._is_near(near, record, other) for other in of)
                 if not may_be and not (near.or_outside and not is_in_cell(record)):
                     return False
         return True
+
+    def _is_near(self, near: Near, record: ProviderRecord, cell: ProviderRecord) -> bool:
+        if is_below(record, cell):
+            return True
+        if not near.by_socket or record.root is not cell.root:
+            return False
+        return not self._sockets_of(record).isdisjoint(self._sockets_of(cell))
+
+    def _sockets_of(self, record: ProviderRecord) -> frozenset[str]:
+        found = self._sockets.get(record.row)
+        if found is None:
+            found = self._sockets[record.row] = find_sockets(record)
+        return found
 
     def _keeps_traits(self, slot: int) -> bool:
         """Whether the slots of each rule that this slot completes have all the required traits."""
@@ -646,7 +660,7 @@ class _Search:
             parent = record.parent.row if record.parent is not None else None
             is_cell = NUMA_ROOT in record.traits
             by_socket = is_cell and any(near.by_socket for near in self._near)
-            sockets = find_sockets(record) if by_socket else None
+            sockets = self._sockets_of(record) if by_socket else None
             place = (parent, record.row if record.children else None, is_cell, sockets)
         tree = record.root.row if self._one_per_tree else None
         return tuple(slots), free, traits, place, tree, self._rule.role(record)

@@ -40,10 +40,6 @@ class Near(NamedTuple):
     or_outside: bool
     by_socket: bool
 
-    def accepts(self, record: ProviderRecord, cell: ProviderRecord) -> bool:
-        """Whether a device's provider is near enough to one that was chosen for a cell."""
-        return is_below(record, cell) or (self.by_socket and share_socket(record, cell))
-
 
 class _PlaceSort(NamedTuple):
     """Places of one sort: the cells that they stand below, the others of the same socket, and which kinds of
@@ -80,6 +76,7 @@ class DeviceCells:
         (self.cells,) = {tuple(one.of) for one in near}
         self._records = {record.row: record for cell in self.cells for record in choices[cell]}
         self._rows = sorted(self._records)
+        self._beside: dict[frozenset[str], frozenset[Row]] = {}
         self._demands = [
             demand
             for class_id in dict.fromkeys(id for one in near for id, _ in slots[one.slot].amounts)
@@ -147,12 +144,21 @@ class DeviceCells:
         far = sum(1 << number for number, kind in kinds if not kind.is_near or (kind.or_outside and outside))
         by_socket = sum(1 << number for number, kind in kinds if kind.by_socket)
         return _PlaceSort(
-            frozenset(above for above in _rows_above(record) if above in self._records),
-            frozenset(row for row, cell in self._records.items() if by_socket and share_socket(record, cell)),
+            frozenset(above for above in rows_above(record) if above in self._records),
+            self._find_beside(record) if by_socket else frozenset(),
             sum(1 << number for number, _ in kinds),
             far | by_socket,
             far,
         )
+
+    def _find_beside(self, record: ProviderRecord) -> frozenset[Row]:
+        """The cells on the sockets of a device."""
+        sockets = find_sockets(record)
+        if sockets not in self._beside:
+            self._beside[sockets] = frozenset(
+                row for row, cell in self._records.items() if not sockets.isdisjoint(find_sockets(cell))
+            )
+        return self._beside[sockets]
 
 
 class _DeviceDemand(NamedTuple):
@@ -188,7 +194,8 @@ def _users(
     return users
 
 
-def _rows_above(record: ProviderRecord) -> Iterable[Row]:
+def rows_above(record: ProviderRecord) -> Iterable[Row]:
+    """The row of a provider, and those of all above it."""
     at: ProviderRecord | None = record
     while at is not None:
         yield at.row
@@ -216,14 +223,6 @@ def find_cell(record: ProviderRecord) -> ProviderRecord | None:
     return at
 
 
-def share_socket(record: ProviderRecord, other: ProviderRecord) -> bool:
-    """Whether two providers of a host are in NUMA cells that are known to be on one socket."""
-    cell, beside = find_cell(record), find_cell(other)
-    if cell is None or beside is None or cell.root is not beside.root:
-        return False
-    return not find_sockets(cell).isdisjoint(beside.traits)
-
-
 def find_place_traits(view: View, request: CandidatesRequest) -> set[str]:
     """The traits that the affinities of a request look at, as far as any provider has them."""
     names: set[str] = set()
@@ -239,9 +238,10 @@ def list_sockets(view: View) -> list[str]:
     return [name for name in SOCKET_TRAITS if view.rows_with_trait(name)]
 
 
-def find_sockets(cell: ProviderRecord) -> frozenset[str]:
-    """The traits that say which socket a NUMA cell is on."""
-    return _SOCKET_TRAITS.intersection(cell.traits)
+def find_sockets(record: ProviderRecord) -> frozenset[str]:
+    """The traits that say which socket a provider's NUMA cell is on."""
+    cell = find_cell(record)
+    return frozenset() if cell is None else _SOCKET_TRAITS.intersection(cell.traits)
 
 
 def find_places(asked: list[tuple[int, list[P]]], rooms: Mapping[P, int]) -> bool:

@@ -981,7 +981,7 @@ def test_a_refusal_says_that_a_device_is_on_another_socket() -> None:
     gpus(fleet, "a", ("a",))
     assert refusal(fleet, request(ON_SOCKET)) == (
         "a: the device close must be on a socket with a NUMA cell of the guest, and a-gpu0, which has room, "
-        "is not."
+        "is not: 1 PGPU is needed there, and a-numa0 has 0."
     )
 
 
@@ -1058,6 +1058,29 @@ def test_a_refusal_names_the_class_and_the_cell_that_fall_short() -> None:
     assert refusal(fleet, request({"pci_passthrough:alias": "close:1"})) == (
         "a: guest cell 0 needs 4 VCPU near the device close, and a-numa0, which has it, has 1 left."
     )
+
+
+def test_a_refusal_names_the_cell_that_has_too_few_devices() -> None:
+    fleet = Fleet()
+    machine(fleet, "a", 2, (0, 1), VCPU=8, MEMORY_MB=8192)
+    gpus(fleet, "a", ("a-numa0", "a-numa1", "a-numa1"))
+    assert refusal(fleet, request({"pci_passthrough:alias": "close:3"})) == (
+        "a: the device close must be below a NUMA cell of the guest, and a-gpu0, which has room, is not: "
+        "3 PGPU are needed there, and a-numa1 has 2."
+    )
+    on_socket = {**ON_SOCKET, "pci_passthrough:alias": "close:3", "hw:numa_nodes": "1"}
+    assert refusal(fleet, request(on_socket)) == (
+        "a: the device close must be on a socket with a NUMA cell of the guest, and a-gpu0, which has room, "
+        "is not: 3 PGPU are needed there, and a-numa1 has 2."
+    )
+    numbered = {
+        "resources1:VCPU": "1",
+        "resources2:PGPU": "1",
+        "resources3:PGPU": "1",
+        "resources4:PGPU": "1",
+    }
+    together = {**numbered, "group_policy": "none", "same_subtree": "1,2,3,4"}
+    assert refusal(fleet, request(together)).endswith(": 3 PGPU are needed there, and a-numa1 has 2.")
 
 
 def test_a_refusal_says_that_there_are_too_few_cells() -> None:
@@ -1146,7 +1169,8 @@ def test_a_device_that_is_below_no_cell_is_named() -> None:
     machine(fleet, "a", VCPU=8, MEMORY_MB=8192)
     gpus(fleet, "a", ("a",))
     assert refusal(fleet, request({"pci_passthrough:alias": "close:1"})) == (
-        "a: the device close must be below a NUMA cell of the guest, and a-gpu0, which has room, is not."
+        "a: the device close must be below a NUMA cell of the guest, and a-gpu0, which has room, is not: "
+        "1 PGPU is needed there, and a-numa0 has 0."
     )
 
 
