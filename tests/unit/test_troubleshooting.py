@@ -65,9 +65,8 @@ def test_links_to_other_guides_lead_somewhere() -> None:
 @pytest.fixture(scope="module")
 def texts() -> str:
     """Every text of the source, with "..." for what is filled in."""
-    return "\n".join(
-        _PLACEHOLDER.sub("...", text) for file in SOURCE.rglob("*.py") for text in read_texts(file)
-    )
+    texts = (_PLACEHOLDER.sub("...", text) for file in SOURCE.rglob("*.py") for text in read_texts(file))
+    return re.sub(r"(\.\.\.){2,}", "...", "\n".join(texts))
 
 
 def read_texts(file: Path) -> Iterator[str]:
