@@ -61,14 +61,14 @@ MUTANTS: Final = (
         file="engine/engine.py",
         text="""\
         tried[batch.id] = outcomes
-        return await self._append(batch, tried)
+        points = (pending.trace_point for pending in waiting)
 """,
         instead="""\
         tried[batch.id] = outcomes
         for pending in waiting:
             if not isinstance(pending.outcome, OutOfSteps):
                 _settle(pending.future, pending.outcome)
-        return await self._append(batch, tried)
+        points = (pending.trace_point for pending in waiting)
 """,
         why="a command is answered before its batch is durable",
     ),

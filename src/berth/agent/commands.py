@@ -20,6 +20,7 @@ from berth.agent.state import AgentState
 from berth.cell.protocol import AgentCommand, Leftover
 from berth.model.saga_runs import Spec
 from berth.model.servers import Flavor
+from berth.runtime import tracing
 from berth.runtime.backoff import Backoff, retry
 
 SUPERSEDED: Final = "superseded by a later command"
@@ -182,24 +183,42 @@ class CommandRunner:
         async with self._turns.setdefault(command.server, asyncio.Lock()):
             if job.stopped is not None:
                 return job.stopped
-            job.is_on = True
-            began_s = self._log_begun(job)
-            error: str | None = None
-            # The conductor has a deadline for each of its commands; of this it does not know.
-            deadline = self._limit(job) if job.is_leftover else None
-            try:
-                await self._driver.carry_out(command)
-            except DriverError as failure:
-                error = job.explain(failure)
-            except Exception:
-                _log.exception("command %s: the driver failed unexpectedly", command.id)
-                error = "unexpected error of the driver: see the agent's log"
-            finally:
-                job.is_on = False
-                if deadline is not None:
-                    deadline.cancel()
-            self._log_ended(job, asyncio.get_running_loop().time() - began_s, error)
+            with tracing.span(f"agent {command.verb}", self._note(job), within=command.traceparent) as span:
+                error = await self._drive(job)
+                if error is not None:
+                    span.fail(error)
         return error
+
+    async def _drive(self, job: _Job) -> str | None:
+        """Have the driver carry a command out. Why it has not; None when it has."""
+        command = job.command
+        job.is_on = True
+        began_s = self._log_begun(job)
+        error: str | None = None
+        # The conductor has a deadline for each of its commands; of this it does not know.
+        deadline = self._limit(job) if job.is_leftover else None
+        try:
+            await self._driver.carry_out(command)
+        except DriverError as failure:
+            error = job.explain(failure)
+        except Exception:
+            _log.exception("command %s: the driver failed unexpectedly", command.id)
+            error = "unexpected error of the driver: see the agent's log"
+        finally:
+            job.is_on = False
+            if deadline is not None:
+                deadline.cancel()
+        self._log_ended(job, asyncio.get_running_loop().time() - began_s, error)
+        return error
+
+    def _note(self, job: _Job) -> tracing.Notes:
+        """What a span tells of a command."""
+        request_id = job.command.request_ids.partition(" ")[0]
+        return {
+            "berth.request_id": request_id,
+            "berth.server": job.command.server,
+            "berth.host": self._host,
+        }
 
     def _log_begun(self, job: _Job) -> float:
         """Log that the driver begins; when that is, by the event loop's clock."""

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, PlatformCollector, generate_lat
 from berth.api.kernel.health import METRICS_TYPE, MetricsPage
 from berth.api.kernel.http import JSON, Receive, Response, Scope, Send, request_from_scope, send_response
 from berth.runtime.metrics import Family, Metrics, WorkerProcesses
-from berth.runtime.telemetry import WORKER_PID
+from berth.runtime.telemetry import SPANS_DROPPED, WORKER_PID
 from berth.sagas.saga import Verb
 
 _VERBS: Final = frozenset(get_args(Verb))
@@ -35,6 +35,7 @@ FAMILIES: Final = (
     HOSTS_REGISTERED,
     CONDUCTOR_UP,
     CONDUCTOR_OUTAGES,
+    SPANS_DROPPED,
     WORKER_PID,
 )
 
@@ -50,6 +51,7 @@ class AgentMetrics:
         self._registered = metrics.value(HOSTS_REGISTERED)
         self._conductor = metrics.value(CONDUCTOR_UP)
         self._outages = metrics.value(CONDUCTOR_OUTAGES)
+        self._spans_dropped = metrics.value(SPANS_DROPPED)
         self._conductor.set(1)
         metrics.value(WORKER_PID).set(os.getpid())
 
@@ -71,6 +73,9 @@ class AgentMetrics:
         self._conductor.set(is_there)
         if not is_there:
             self._outages.add()
+
+    def spans_dropped(self, count: int) -> None:
+        self._spans_dropped.add(count)
 
     def exposition(self) -> bytes:
         return generate_latest(self._registry)

@@ -39,6 +39,7 @@ from berth.agent.metrics import AgentMetrics
 from berth.agent.state import FOLDER, HOST_NAME, AgentState, StateError, state_path
 from berth.cell.protocol import Register
 from berth.client import Client
+from berth.runtime import tracing
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
 from berth.runtime.telemetry import configure_logging
@@ -47,6 +48,7 @@ REGISTRATIONS_MAX: Final = 20
 """Hosts that register at the same time: a conductor writes each into Placement."""
 
 PROGRESS_EVERY_S: Final = 2.0
+_COUNT_EVERY_S: Final = 1.0
 
 CONTROL: Final = "control"
 BEHAVIOUR: Final = "behaviour.toml"
@@ -154,6 +156,7 @@ class _Fleet:
         await asyncio.gather(*(asyncio.to_thread(self._make_credential(host).header) for host in self.hosts))
         async with asyncio.TaskGroup() as group:
             group.create_task(self._control.watch())
+            group.create_task(self._count_spans())
             group.create_task(self._log_progress())
             for host in self.hosts:
                 group.create_task(self._run_host(host, states[host.name]), name=f"host {host.name}")
@@ -230,6 +233,12 @@ class _Fleet:
         await agent.registered.wait()
         self._registered.add(host.name)
         self._metrics.hosts_registered(len(self._registered))
+
+    async def _count_spans(self) -> None:
+        """Count the spans that the trace collector does not take, where there is one."""
+        while tracing.is_on():
+            self._metrics.spans_dropped(tracing.look())
+            await asyncio.sleep(_COUNT_EVERY_S)
 
     async def _log_progress(self) -> None:
         """Log now and then how many hosts are registered, until all are."""

@@ -19,7 +19,7 @@ from berth.cell.assignments import UnitsMissing
 from berth.cell.mailbox import Mailbox
 from berth.cell.placement import ClaimRefused, ClaimWriter, PlacementUnavailable
 from berth.cell.protocol import WITH_CREDENTIALS, WITH_UNITS, AgentCommand, find_newer
-from berth.client import PART_OF
+from berth.client import PART_OF, PartOf
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Overloaded
 from berth.model.commands import Command, Enact
@@ -27,6 +27,7 @@ from berth.model.events import Origin
 from berth.model.ids import Index
 from berth.model.rejections import FormatTooOld, RecordMoved, Rejection
 from berth.model.saga_runs import Agent, Assignment, SagaRun
+from berth.runtime import tracing
 from berth.runtime.backoff import Backoff, keep_running
 from berth.runtime.clock import Clock
 from berth.sagas.run_log import RunCounter, count_news, log_begun, log_news, log_resumed
@@ -35,11 +36,13 @@ from berth.sagas.runner import (
     ClaimTask,
     MoveClaim,
     Skip,
+    describe_place,
     is_aborted,
     is_finished,
     make_conflict,
     may_abort,
     must_succeed,
+    name_step,
     record_claim_moved,
     record_claim_refused,
     record_failure,
@@ -203,9 +206,7 @@ class Conductor:
                 run = await self._engine.read(lambda view: view.records.get(SagaRun, id))
                 if run is None or is_finished(run):
                     return
-                # What it changes in Placement is found by the request that asked for it.
-                PART_OF.set(run.request_id or None)
-                await self.step(run)
+                await self._step_in_trace(run)
                 backoff.reset()
                 self._refused.pop(id, None)
             except (PlacementUnavailable, Unavailable, Overloaded) as error:
@@ -220,8 +221,16 @@ class Conductor:
                 _log.exception(text, begun.server, name, _PAUSE_LONGEST_S, extra=about)
                 await asyncio.sleep(_PAUSE_LONGEST_S)
 
-    async def step(self, run: SagaRun) -> None:
-        """Execute the step that a run is at, and write its outcome."""
+    async def _step_in_trace(self, run: SagaRun) -> None:
+        with tracing.span(name_step(run), _describe(run), within=run.traceparent) as span:
+            # What it changes in Placement is found by the request that asked for it.
+            PART_OF.set(PartOf(run.request_id or None, _find_traceparent(run)))
+            error = await self.step(run)
+            if error is not None:
+                span.fail(error)
+
+    async def step(self, run: SagaRun) -> str | None:
+        """Execute the step that a run is at, and write its outcome. Why it has failed, if it has."""
         outcome = await self._step(run)
 
         def change(run: SagaRun) -> SagaRun:
@@ -230,15 +239,16 @@ class Conductor:
         is_written = await self._submit(
             lambda view, now_s: saga_runs.advance_run(view, self.term, run, change, now_s)
         )
-        if is_written:
-            self._note_progress(run, change(run))
+        return self._note_progress(run, change(run)) if is_written else None
 
-    def _note_progress(self, before: SagaRun, after: SagaRun) -> None:
+    def _note_progress(self, before: SagaRun, after: SagaRun) -> str | None:
+        """Log and count what is new. Why the step has failed, if it has."""
         # A version adds one entry at most; a full log loses its first for it.
         seen = len(after.log) if after.log == before.log else len(after.log) - 1
         log_news(_log, after, seen)
         if self._telemetry is not None:
             count_news(self._telemetry, after, seen)
+        return after.log[-1].error if seen < len(after.log) else None
 
     def _set_deadline(self, run: SagaRun) -> SagaRun:
         """The run with the time by which its next step should have ended."""
@@ -306,6 +316,7 @@ class Conductor:
             units={} if assigned is None else assigned.units,
             counts={} if assigned is None else assigned.counts,
             request_ids=run.ids if agent.protocol >= WITH_CREDENTIALS else "",
+            traceparent=_find_traceparent(run) if agent.protocol >= WITH_CREDENTIALS else None,
         )
         newer = find_newer(command, agent.protocol)
         if newer is not None:
@@ -367,3 +378,17 @@ class Conductor:
         if isinstance(outcome, FormatTooOld):
             raise Unavailable(f"{outcome.part} cannot be written before the cell's upgrade is finished")
         return outcome is True
+
+
+def _find_traceparent(run: SagaRun) -> str | None:
+    """What the step at hand is part of: its own span, or else what the run says."""
+    return tracing.current_traceparent() or run.traceparent
+
+
+def _describe(run: SagaRun) -> tracing.Notes:
+    return {
+        "berth.request_id": run.request_id,
+        "berth.server": run.server,
+        "berth.host": describe_place(run),
+        "berth.attempt": run.attempt,
+    }

@@ -23,6 +23,7 @@ reader does not know are skipped, so each side may be newer than the other:
     version 3   units: ``ReportedProvider.units``, ``ReportedProvider.siblings``, ``Register.units``,
                 ``AgentCommand.units`` and ``AgentCommand.counts``; ports: ``Spec.ports``;
                 ``AgentCommand.request_ids``
+    version 4   ``AgentCommand.traceparent``
 
 ``ADDED`` says the same, by the names on the wire. What an agent says that is newer than its conductor is
 skipped. A command that has something newer than its agent, a verb or a field, is not sent: the step fails,
@@ -44,7 +45,7 @@ from berth.model.formats import Additions
 from berth.model.placement import AMOUNT_MAX, DEDICATED, RATIO_MAX, Inventory
 from berth.model.saga_runs import Spec
 
-VERSION: Final = 3
+VERSION: Final = 4
 WITH_CREDENTIALS: Final = 2
 """From this version on agents send a credential, and can be asked to register again."""
 WITH_UNITS: Final = 3
@@ -55,6 +56,7 @@ ADDED: Final[dict[str, int]] = {
     "PollAnswer.again": 2,
     "AgentCommand.counts": 3,
     "AgentCommand.request_ids": 3,
+    "AgentCommand.traceparent": 4,
     "AgentCommand.units": 3,
     "Register.units": 3,
     "ReportedProvider.siblings": 3,
@@ -62,7 +64,13 @@ ADDED: Final[dict[str, int]] = {
     "Spec.ports": 3,
 }
 SKIPPED: Final = frozenset(
-    ("AgentCommand.counts", "AgentCommand.request_ids", "AgentCommand.units", "Spec.ports")
+    (
+        "AgentCommand.counts",
+        "AgentCommand.request_ids",
+        "AgentCommand.traceparent",
+        "AgentCommand.units",
+        "Spec.ports",
+    )
 )
 """Of a command: the steps that need it check the agent's version themselves, all others can do without."""
 _NEEDED: Final = Additions({name: since for name, since in ADDED.items() if name not in SKIPPED})
@@ -245,6 +253,8 @@ class AgentCommand(_Message, frozen=True, kw_only=True):
     """What it has of the classes without units, in the same way: memory, pages, shared cpus."""
     request_ids: str = ""
     """For the log: the id of the request and, behind a space, the one that its caller has given it."""
+    traceparent: str | None = None
+    """The span that the command belongs to, where requests are traced."""
 
 
 def find_newer(command: AgentCommand, version: int) -> str | None:

@@ -13,7 +13,7 @@ from berth.cell import assignments
 from berth.ledger import remove_record, replace_record
 from berth.model.commands import Enact
 from berth.model.events import RecordChanged
-from berth.model.formats import ADDITIONS
+from berth.model.formats import ADDITIONS, TRACED
 from berth.model.rejections import RecordMoved, Rejection
 from berth.model.saga_runs import (
     Agent,
@@ -43,7 +43,9 @@ def accept_run(view: View, run: SagaRun, now_ns: int) -> Enact | None:
     instance = view.records.get(Instance, run.server) or Instance(id=run.server)
     if view.records.get(SagaRun, run.id) is not None or instance.last >= run.number:
         return None
-    run = msgspec.structs.replace(run, since_ns=now_ns)
+    # A journal that older programs read does without: a trace is nothing to wait for.
+    traceparent = run.traceparent if view.format >= TRACED else None
+    run = msgspec.structs.replace(run, since_ns=now_ns, traceparent=traceparent)
     after = msgspec.structs.replace(
         instance, hosts=_add_hosts(instance.hosts, run), last=run.number, nowhere_since_s=None
     )

@@ -20,13 +20,16 @@ from berth.cli.command import (
     add_fleet,
     add_logging,
     add_token_file,
+    add_trace_endpoint,
     cell_name,
     describe,
     find_secret,
     listen_address,
+    refuse_untraceable,
     url,
 )
 from berth.cli.discovery import add_discovery, find_given, read_discovery
+from berth.runtime import tracing
 from berth.runtime.secrets import keep_files_private
 from berth.serving import Address, CannotListen, Heartbeat, beat_from_loop, free_address, listen
 
@@ -71,6 +74,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help="address of /metrics and /healthz, for anybody who reaches it [there is none]",
     )
     add_logging(command, "info")
+    add_trace_endpoint(command)
     add_discovery(command)
     _add_actions(command)
 
@@ -123,6 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         return agent_credentials.run(arguments)
     _refuse_incomplete(arguments)
+    refuse_untraceable(arguments.trace_endpoint)
     try:
         machine = _discover(arguments)
         hosts = _read_hosts(arguments) if machine is None else []
@@ -131,24 +136,25 @@ def run(arguments: argparse.Namespace) -> int:
     token = find_secret("BERTH_AGENT_TOKEN", arguments.agent_token_file)
     address = _find_address(arguments.metrics_listen)
     metrics = AgentMetrics()
-    return serve_agents(
-        AgentSettings(
-            conductor=arguments.conductor,
-            ca_file=arguments.ca_file,
-            token=token,
-            data=arguments.data,
-            hosts=tuple(hosts),
-            machine=machine,
-            behaviour=SimBehaviour(
-                build_seconds=arguments.build_seconds, live_migrate_seconds=arguments.live_migrate_seconds
+    with tracing.exporting("berth-agent", arguments.trace_endpoint, {}):
+        return serve_agents(
+            AgentSettings(
+                conductor=arguments.conductor,
+                ca_file=arguments.ca_file,
+                token=token,
+                data=arguments.data,
+                hosts=tuple(hosts),
+                machine=machine,
+                behaviour=SimBehaviour(
+                    build_seconds=arguments.build_seconds, live_migrate_seconds=arguments.live_migrate_seconds
+                ),
+                seed=arguments.seed,
+                log_level=arguments.log_level,
+                log_format=arguments.log_format,
             ),
-            seed=arguments.seed,
-            log_level=arguments.log_level,
-            log_format=arguments.log_format,
-        ),
-        functools.partial(_start_beside, Heartbeat.inherited(), address, metrics),
-        metrics,
-    )
+            functools.partial(_start_beside, Heartbeat.inherited(), address, metrics),
+            metrics,
+        )
 
 
 def _find_address(told: str | None) -> Address | None:

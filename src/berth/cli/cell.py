@@ -27,12 +27,14 @@ from berth.cli.command import (
     add_logging,
     add_seconds,
     add_token_file,
+    add_trace_endpoint,
     add_worker_hung_seconds,
     cell_name,
     describe,
     find_secret,
     format_value,
     listen_address,
+    refuse_untraceable,
     require_secret,
     url,
 )
@@ -40,6 +42,7 @@ from berth.cli.housekeeper import housekeeper
 from berth.cli.serve import keep_freed_memory, limits_of
 from berth.client import Token, keystone_token
 from berth.journal import AddressError, parse_address
+from berth.runtime import tracing
 from berth.runtime.metrics import MetricsMemory
 from berth.runtime.secrets import keep_files_private
 from berth.runtime.settings import Settings, is_loopback
@@ -90,6 +93,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     add_seconds(command, "--build-seconds", 300, 0.1, DAY_S, "timeout of a build, a rebuild or a snapshot")
     add_seconds(command, "--live-migrate-seconds", 3600, 0.1, DAY_S, "timeout of a live migration")
     add_logging(command, "info")
+    add_trace_endpoint(command)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -104,7 +108,9 @@ def run(arguments: argparse.Namespace) -> int:
         snapshot_every_batches=5_000,
         journal_keep_batches=1_000,
         worker_hung_seconds=arguments.worker_hung_seconds,
+        trace_endpoint=arguments.trace_endpoint,
     )
+    refuse_untraceable(settings.trace_endpoint)
     configure_logging(settings)
     cell = _read_cell_settings(arguments, settings)
     try:
@@ -198,7 +204,8 @@ def _work(
     """The conductor, in its process; its exit status."""
     configure_logging(settings)
     keep_freed_memory()
-    status = serve_until_stopped(Cell(cell, memory=memory), address, limits, heartbeat)
+    with tracing.exporting("berth-cell", settings.trace_endpoint, {"berth.cell": cell.name}):
+        status = serve_until_stopped(Cell(cell, memory=memory), address, limits, heartbeat)
     if status == 0 and not heartbeat.is_orphan:
         # A conductor that another one has replaced stops by itself: then the whole command stops, with status
         # 0. The id of a parent that is gone may belong to another process by now.

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from berth.runtime import tracing
 from berth.runtime.secrets import refuse_others
 from berth.runtime.settings import BY_NAME, Setting, redact_password
 
@@ -70,13 +71,13 @@ def _format_metavar(setting: Setting) -> str:
         return setting.about.metavar
     if setting.choices:
         return "|".join(setting.choices)
-    if setting.kind is int:
+    if setting.kind in (int, float):
         return "N"
     return "A,B,..." if setting.kind is tuple else setting.name.rpartition("_")[2].upper()
 
 
 def _format_limits(setting: Setting) -> str:
-    limits = f"{setting.about.low} to {setting.about.high}, " if setting.kind is int else ""
+    limits = f"{setting.about.low} to {setting.about.high}, " if setting.about.low is not None else ""
     return f"{limits}default {format_value(setting.default)}"
 
 
@@ -207,6 +208,23 @@ def add_logging(command: argparse.ArgumentParser, level: str) -> None:
         )
 
 
+def add_trace_endpoint(command: argparse.ArgumentParser) -> None:
+    setting = BY_NAME["trace_endpoint"]
+    command.add_argument(setting.flag, metavar="URL", type=_trace_endpoint, help=setting.about.help)
+
+
+def _trace_endpoint(text: str) -> str:
+    _refuse_as_setting("trace_endpoint", text)
+    return text
+
+
+def refuse_untraceable(endpoint: str | None) -> None:
+    """CommandError if traces are asked for and cannot be sent."""
+    obstacle = tracing.find_obstacle(endpoint, os.environ)
+    if obstacle is not None:
+        raise CommandError(f"--trace-endpoint: {obstacle}")
+
+
 def add_seconds(
     command: argparse.ArgumentParser, flag: str, default: float, low: float, high: float, what: str
 ) -> None:
@@ -245,12 +263,17 @@ def seconds(low: float, high: float) -> Callable[[str], float]:
 
 
 def listen_address(text: str) -> str:
-    check = BY_NAME["listen"].about.check
+    _refuse_as_setting("listen", text)
+    return text
+
+
+def _refuse_as_setting(name: str, text: str) -> None:
+    """Refuse what the setting of a name refuses."""
+    check = BY_NAME[name].about.check
     assert check is not None
     problem = check(text)
     if problem is not None:
-        raise argparse.ArgumentTypeError(f"{text!r} is refused: {problem}")
-    return text
+        raise argparse.ArgumentTypeError(f"{redact_password(text)!r} is refused: {problem}")
 
 
 def url(text: str) -> str:

@@ -24,6 +24,7 @@ from berth.cli.settings import (
     refuse_without_cells,
     resolve_settings,
 )
+from berth.runtime import tracing
 from berth.runtime.metrics import MetricsMemory
 from berth.runtime.secrets import keep_files_private
 from berth.runtime.settings import Settings
@@ -134,7 +135,9 @@ def _work(
     """The work of one worker, in its process; its exit status."""
     configure_logging(settings)
     keep_freed_memory()
-    return serve_until_stopped(build(settings, turns, number, memory), address, limits, heartbeat)
+    about = {"berth.worker": number}
+    with tracing.exporting("berth-region", settings.trace_endpoint, about, settings.trace_ratio):
+        return serve_until_stopped(build(settings, turns, number, memory), address, limits, heartbeat)
 
 
 # -- memory -------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from berth.cli.command import (
     read_options,
 )
 from berth.journal.database import AddressError, parse_address
+from berth.runtime import tracing
 from berth.runtime.settings import (
     TABLE,
     Resolved,
@@ -51,6 +52,10 @@ def refuse_unusable(resolved: Resolved) -> None:
     refuse_conflicts(resolved)
     _refuse_database(resolved, "database", resolved.settings.database)
     _refuse_cells(resolved)
+    obstacle = tracing.find_obstacle(resolved.settings.trace_endpoint, os.environ)
+    if obstacle is not None:
+        origin = resolved.origins.get("trace_endpoint", "default")
+        raise SettingsError(f"trace_endpoint: {obstacle} (from {origin})")
 
 
 def refuse_without_cells(resolved: Resolved) -> None:

@@ -33,9 +33,11 @@ from berth.cli.command import (
     add_heartbeat_timeout,
     add_logging,
     add_seconds,
+    add_trace_endpoint,
     add_worker_hung_seconds,
     describe,
     listen_address,
+    refuse_untraceable,
     whole,
 )
 from berth.cli.folder import Folder, Running, Secrets
@@ -157,6 +159,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
     add_worker_hung_seconds(command, "a process")
     add_logging(command, "warning")
+    add_trace_endpoint(command)
     command.add_argument(
         "--json", action="store_true", help="print what runs as JSON, in one line, once it is up"
     )
@@ -165,6 +168,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run region, cells and fleet until told to stop; the exit status."""
     keep_files_private()
+    refuse_untraceable(arguments.trace_endpoint)
     try:
         _refuse_taken(arguments.listen)
         folder = Folder(arguments.data)
@@ -456,8 +460,10 @@ def _make_agents(plan: UpPlan, number: int) -> ChildProcess:
 
 
 def _make_child(plan: UpPlan, name: str, words: list[str], variables: dict[str, str]) -> ChildProcess:
-    logging = ("--log-level", plan.arguments.log_level, "--log-format", plan.arguments.log_format)
+    shared = ["--log-level", plan.arguments.log_level, "--log-format", plan.arguments.log_format]
+    if plan.arguments.trace_endpoint is not None:
+        shared += ["--trace-endpoint", plan.arguments.trace_endpoint]
     folder = plan.folder
     return ChildProcess(
-        name=name, words=(*words, *logging), variables=variables, folder=folder.path, log=folder.log(name)
+        name=name, words=(*words, *shared), variables=variables, folder=folder.path, log=folder.log(name)
     )

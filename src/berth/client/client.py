@@ -31,8 +31,18 @@ from berth.client.transport import HttpTransport, Transport, WireRequest, parse_
 _ANSWER_BYTES_MAX: Final = 64 << 20
 _EVENT_BYTES_MAX: Final = 64 << 20
 _CONNECTIONS_KEPT_MAX: Final = 16
-PART_OF: Final[ContextVar[str | None]] = ContextVar("part_of", default=None)
-"""The id of the request that whatever this task asks for is part of: servers keep it beside their own."""
+
+
+class PartOf(NamedTuple):
+    """What a request is part of: the id of another, which servers keep beside their own, and a span of a
+    trace."""
+
+    request_id: str | None = None
+    traceparent: str | None = None
+
+
+PART_OF: Final[ContextVar[PartOf]] = ContextVar("part_of", default=PartOf())  # noqa: B039
+"""What whatever this task asks for is part of."""
 
 _TIMEOUT_S: Final = 30.0
 _UNAUTHORIZED: Final = 401
@@ -273,8 +283,10 @@ class Client:
         content = b"" if body is None else msgspec.json.encode(body)
         sent = {**self._headers, **(headers or {})}
         part_of = PART_OF.get()
-        if part_of is not None:
-            sent[b"x-openstack-request-id"] = part_of.encode("ascii")
+        if part_of.request_id is not None:
+            sent[b"x-openstack-request-id"] = part_of.request_id.encode("ascii")
+        if part_of.traceparent is not None:
+            sent[b"traceparent"] = part_of.traceparent.encode("ascii")
         if content:
             sent[b"content-type"] = b"application/json"
         if content or method in _WITH_LENGTH:

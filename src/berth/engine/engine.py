@@ -58,6 +58,7 @@ from berth.model.events import Batch, Entry, Event, Origin, RecordChanged, inver
 from berth.model.formats import ADDITIONS
 from berth.model.ids import Index
 from berth.model.rejections import CommandTooLarge, FormatTooOld, Rejection, RowTooLarge
+from berth.runtime import tracing
 from berth.runtime.backoff import Backoff, retry
 from berth.runtime.clock import Clock
 from berth.runtime.dependency import Dependency
@@ -196,6 +197,7 @@ class _Pending:
         "plans",
         "proposal",
         "size",
+        "trace_point",
     )
 
     def __init__(
@@ -209,6 +211,7 @@ class _Pending:
         self.size = size
         self.proposal = proposal
         self.asker = ASKER.get()
+        self.trace_point = tracing.CURRENT.get()
         self.made: Command | Planned | None = None
         # Of the events of what was made, those at the end that are encoded already.
         self.encoded = NOTHING
@@ -265,6 +268,8 @@ class Engine:
         self._clock = clock
         self._ids = ids
         self._observer = observer
+        # What spans tell of it.
+        self._about = {"berth.database": name}
         self._shared = shared
         self._turns = turns
         self._queue_max = queue_commands_max
@@ -497,11 +502,23 @@ class Engine:
             raise Overloaded(f"{self._queue_max} commands are queued already")
         if self._queue and self._queue_bytes + size > self._queue_bytes_max:
             raise Overloaded(f"{self._queue_bytes} bytes of commands are queued already")
+        if not tracing.is_on():
+            return await self._enqueue(proposal, origin, answer, size)
+        with tracing.span("submit", self._about) as span:
+            outcome = await self._enqueue(proposal, origin, answer, size)
+            if isinstance(outcome, Rejection):
+                span.note({"berth.rejection": type(outcome).__name__})
+        return outcome
+
+    def _enqueue(
+        self, proposal: Proposal, origin: Origin, answer: Callable[[View, bool], T] | None, size: int
+    ) -> asyncio.Future[T | Rejection]:
+        """Have the writer take a proposal in its turn; what will come of it."""
         future: asyncio.Future[T | Rejection] = asyncio.get_running_loop().create_future()
         self._queue.append(_Pending(proposal, origin, answer, future, size))
         self._queue_bytes += size
         self._work.set()
-        return await future
+        return future
 
     async def history(self, after: Index, limit: int) -> list[Batch]:
         """What was appended behind an index, as far as it is kept: ``Pruned`` where it is not."""
@@ -661,7 +678,9 @@ class Engine:
             got_in = await self._catch_up(tried)
             return got_in or (outcomes if self.view.index == before else None)
         tried[batch.id] = outcomes
-        return await self._append(batch, tried)
+        points = (pending.trace_point for pending in waiting)
+        with tracing.span_each("append", points, {"berth.index": batch.index, "berth.batch": len(waiting)}):
+            return await self._append(batch, tried)
 
     async def _retry(self, step: Callable[[], Awaitable[T]]) -> T:
         """Repeat a step while the database is away, as long as an outage may last. One that does not answer
@@ -717,7 +736,7 @@ class Engine:
                 self._put_off(waiting, number)
                 break
             try:
-                verdict = self._judge(pending, now_s)
+                verdict = self._judge_traced(pending, now_s)
             except OutOfSteps as too_long:
                 pending.outcome = too_long
                 continue
@@ -805,6 +824,17 @@ class Engine:
             refused,
         )
         _settle(waiting[0].future, RowTooLarge(refused.size))
+
+    def _judge_traced(self, pending: _Pending, now_s: int) -> list[Event] | Rejection:
+        if pending.trace_point is None:
+            return self._judge(pending, now_s)
+        with tracing.span("decide", within=pending.trace_point):
+            try:
+                return self._judge(pending, now_s)
+            except OutOfSteps as too_long:
+                # No failure: it is planned in a child.
+                put_off = too_long
+        raise put_off
 
     def _judge(self, pending: _Pending, now_s: int) -> list[Event] | Rejection:
         proposal, view = pending.proposal, self.view
@@ -938,9 +968,10 @@ class Engine:
             pending.plans += 1
             now_s = self._clock.now_ns() // 1_000_000_000
             bytes_max = self._command_bytes_max
-            plan = await self._ask_copy(
-                lambda view: _plan_of(proposal(view, now_s), bytes_max), pending.asker
-            )
+            with tracing.span("plan", within=pending.trace_point):
+                plan = await self._ask_copy(
+                    lambda view: _plan_of(proposal(view, now_s), bytes_max), pending.asker
+                )
             if plan is None and answer is not None:
                 _settle(pending.future, await self.read(lambda view: answer(view, False)))
                 return

@@ -7,7 +7,7 @@ know. See docs/decisions/039.
 
     format 1   the first: nothing in a row says who wrote it
     format 2   every row of the journal and every part of a snapshot begins with the format and the version of
-               the program that wrote it
+               the program that wrote it; saga runs may say which trace they belong to
 
 ``ADDED`` says what came later than format 1: a kind of event, record or part of one (``Drain``), a field
 (``Server.locked_reason``), a word that a field may have (``Server.state=paused``,
@@ -33,10 +33,14 @@ FORMAT: Final = 2
 SIGNED: Final = 2
 """From this format on rows say who wrote them."""
 
+TRACED: Final = 2
+"""From this format on saga runs say which trace they belong to."""
+
 ADDED: Final[dict[str, int]] = {
     "Agent.units_gone": 2,
     "Host.units_gone": 2,
     "Instance.sheet": 2,
+    "SagaRun.traceparent": TRACED,
     "UnknownServer.last": 2,
     "UnknownServer.sheet": 2,
 }

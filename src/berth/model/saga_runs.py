@@ -130,6 +130,8 @@ class SagaRun(
     log: tuple[StepLog, ...] = ()
     global_id: str | None = None
     """The id that the caller gave the request, if it did."""
+    traceparent: str | None = None
+    """The span that what is done for it belongs to, where requests are traced."""
 
     @property
     def ids(self) -> str:

@@ -14,6 +14,8 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
+import msgspec
+
 from berth.cell import saga_runs
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Overloaded
@@ -22,9 +24,10 @@ from berth.model.commands import Enact
 from berth.model.events import Origin
 from berth.model.ids import Index
 from berth.model.rejections import Rejection
-from berth.model.saga_runs import Assignment, Outbox, assignment_id
+from berth.model.saga_runs import Assignment, Outbox, SagaRun, assignment_id
 from berth.region.cell_watch import CellWatch
 from berth.region.status_sync import WAIT_S, StatusSync, finish_all
+from berth.runtime import tracing
 from berth.runtime.backoff import Backoff, keep_running, retry
 from berth.runtime.clock import Clock
 from berth.runtime.dependency import Dependency
@@ -139,9 +142,20 @@ class Dispatcher:
         self._index = index
 
     async def _hand_over(self, outbox: Outbox) -> None:
+        run = outbox.run
+        if run is None or run.traceparent is None:
+            await self._hand_over_run(outbox, run)
+            return
+        notes = {"berth.request_id": run.request_id, "berth.server": run.server, "berth.cell": self._name}
+        with tracing.span("dispatch", notes, within=run.traceparent):
+            # What the cell does belongs below this.
+            traceparent = tracing.current_traceparent() or run.traceparent
+            await self._hand_over_run(outbox, msgspec.structs.replace(run, traceparent=traceparent))
+
+    async def _hand_over_run(self, outbox: Outbox, run: SagaRun | None) -> None:
         def accept(view: View, now_s: int) -> Enact | Rejection | None:
-            if outbox.run is not None:
-                return saga_runs.accept_run(view, outbox.run, self._clock.now_ns())
+            if run is not None:
+                return saga_runs.accept_run(view, run, self._clock.now_ns())
             if outbox.units is not None:
                 return saga_runs.reassign_units(view, outbox.units)
             return saga_runs.abort_run(view, outbox.abort or "")
@@ -160,8 +174,8 @@ class Dispatcher:
             # It stays in the outbox, and is tried again after the next change of the region.
             _log.debug("%s: cannot take %s yet: %s", self._name, outbox.id, outcome)
             return
-        if outcome and outbox.run is not None:
-            log_begun(_log, outbox.run, self._name)
+        if outcome and run is not None:
+            log_begun(_log, run, self._name)
         units = outbox.units
         assigned_id = "" if units is None else assignment_id(units.holder, units.place.id)
         assigned = await self._cell.read_recent(lambda view: view.records.get(Assignment, assigned_id))

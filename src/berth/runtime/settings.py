@@ -50,8 +50,8 @@ class About(msgspec.Struct, frozen=True):
     """What a field's type does not say. ``check`` returns what is wrong with a value, or None."""
 
     help: str
-    low: int | None = None
-    high: int | None = None
+    low: float | None = None
+    high: float | None = None
     check: Callable[[Any], str | None] | None = None
     secret: bool = False
     metavar: str | None = None
@@ -86,6 +86,21 @@ def _check_port_url(value: str) -> str | None:
     return (
         "expected http:// or https://, a host without user and password, and a path without a query that has "
         "{port} in it once: https://neutron:9696/v2.0/ports/{port}"
+    )
+
+
+_TRACE_ENDPOINT: Final = re.compile(r"https?://[A-Za-z0-9.\-_\[\]:]+(/[A-Za-z0-9.\-_~%/]*[A-Za-z0-9.\-_~%])?")
+TRACES_PATH: Final = "/v1/traces"
+
+
+def _check_trace_endpoint(value: str) -> str | None:
+    if value.endswith(TRACES_PATH):
+        return f"{TRACES_PATH} is appended to it: leave it out"
+    if _TRACE_ENDPOINT.fullmatch(value):
+        return None
+    return (
+        "expected http:// or https://, a host without user and password, and optionally a path without a "
+        "slash at its end: http://127.0.0.1:4318"
     )
 
 
@@ -384,6 +399,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_format: Annotated[
         Literal["auto", "json", "text"], About("log format; auto is text on a terminal and json elsewhere")
     ] = "auto"
+    trace_endpoint: Annotated[
+        str | None,
+        About(
+            "URL of the collector that traces are sent to by OTLP over HTTP, such as http://127.0.0.1:4318; "
+            f"{TRACES_PATH} is appended; needs the extra berth[otel]; if unset, nothing is traced",
+            check=_check_trace_endpoint,
+            metavar="URL",
+        ),
+    ] = None
+    trace_ratio: Annotated[
+        float,
+        About("share of the requests without a traceparent header that begin a trace", 0, 1),
+    ] = 1.0
 
     @property
     def listen_host(self) -> str:
@@ -398,7 +426,7 @@ class Setting(msgspec.Struct, frozen=True):
     """A row of the table, read off a field of Settings. ``kind`` is the type without ``| None``."""
 
     name: str
-    kind: type[bool] | type[int] | type[str] | type[tuple[str, ...]]
+    kind: type[bool] | type[int] | type[float] | type[str] | type[tuple[str, ...]]
     default: Any
     about: About
     choices: tuple[str, ...] = ()
@@ -420,6 +448,8 @@ class Setting(msgspec.Struct, frozen=True):
             return "true or false"
         if self.kind is int:
             return f"a whole number from {self.about.low} to {self.about.high}"
+        if self.kind is float:
+            return f"a number from {self.about.low} to {self.about.high}"
         return "a list of strings" if self.kind is tuple else "a string"
 
 
@@ -459,6 +489,8 @@ def conflicts(settings: Settings) -> str | None:
     for name in ("port_source_cafile", "port_source_headers_file"):
         if getattr(settings, name) is not None and settings.port_source_url is None:
             return f"{name}: it has no meaning without port_source_url"
+    if settings.trace_endpoint is None and settings.trace_ratio != Settings().trace_ratio:
+        return "trace_ratio: it has no meaning without trace_endpoint"
     if settings.auth == "tokens" and settings.tokens_file is None:
         return "tokens_file: required with auth=tokens"
     if settings.auth == "keystone":
@@ -592,6 +624,8 @@ def _from_toml(setting: Setting, given: Any, origin: str) -> Any:
     if setting.kind is tuple:
         if isinstance(given, list) and all(isinstance(item, str) for item in given):
             return tuple(given)
+    elif setting.kind is float and type(given) is int:
+        return float(given)
     # Every bool of Python is an int; a setting that wants a number does not want true.
     elif type(given) is setting.kind:
         return given
@@ -640,9 +674,9 @@ def _from_text(setting: Setting, text: str, origin: str) -> Any:
         if text.lower() in _TRUE | _FALSE:
             return text.lower() in _TRUE
         raise _refusal(setting, text, f"it must be {setting.allowed}", origin)
-    if setting.kind is int:
+    if setting.kind in (int, float):
         try:
-            return int(text)
+            return setting.kind(text)
         except ValueError:
             raise _refusal(setting, text, f"it must be {setting.allowed}", origin) from None
     return text

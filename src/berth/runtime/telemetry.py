@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry, PlatformCollector, generate_lat
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from berth.runtime import tracing
 from berth.runtime.clock import Clock
 from berth.runtime.log_output import LogOutput
 from berth.runtime.metrics import (
@@ -77,6 +78,9 @@ TOKENS: Final = Family(
 LINES_DROPPED: Final = Family(
     "berth_log_lines_dropped", "Log lines dropped because the reader of the log was too slow.", "counter"
 )
+SPANS_DROPPED: Final = Family(
+    "berth_spans_dropped", "Spans dropped because the trace collector was away or too slow.", "counter"
+)
 WORKER_STARTS: Final = Family("berth_worker_starts", "Starts of a worker.", "counter", merge="each")
 WORKER_PID: Final = Family("berth_worker_pid", "Process id of a worker.", "gauge", merge="each")
 WORKER_HEARTBEAT: Final = Family(
@@ -119,6 +123,7 @@ COMMON: Final = (
     OUTAGES,
     DATABASE_UP,
     LINES_DROPPED,
+    SPANS_DROPPED,
     WORKER_STARTS,
     WORKER_PID,
     WORKER_HEARTBEAT,
@@ -206,6 +211,7 @@ class Telemetry:
         self._streams = metrics.value(STREAMS)
         self._dropped = metrics.value(LINES_DROPPED)
         self._dropped_before = 0
+        self._spans_dropped = metrics.value(SPANS_DROPPED)
         self._heartbeat = metrics.value(WORKER_HEARTBEAT)
         self._index = metrics.value(WORKER_INDEX)
         self._answered: dict[tuple[str, str, int], tuple[Value, Distribution]] = {}
@@ -308,6 +314,7 @@ class Telemetry:
         self._index.set(index)
         self._journal_index.set(index)
         self._count_dropped()
+        self._spans_dropped.add(tracing.look())
 
     def look(self, figures: Figures) -> None:
         """What was found by looking, and not counted: it is shown until there is a later look."""

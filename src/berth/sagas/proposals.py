@@ -13,6 +13,7 @@ import msgspec
 from berth.ledger import remove_record, replace_record
 from berth.model.commands import ChangeMembers, DeleteGroup, Enact, LedgerCommand
 from berth.model.events import AnyRecord, RecordChanged
+from berth.model.formats import TRACED
 from berth.model.ids import ConsumerId, GroupId
 from berth.model.quotas import RESOURCES, Quotas
 from berth.model.rejections import (
@@ -82,6 +83,8 @@ class Context(NamedTuple):
     """What the ports of the server need, as they were read for this request: a move asks for that."""
     global_id: str | None = None
     """The id that the caller gave the request, if it did."""
+    traceparent: str | None = None
+    """What the request is part of, where requests are traced."""
 
     @property
     def rules(self) -> ConflictRules:
@@ -235,6 +238,7 @@ def start_run(
         is_forced=is_forced,
         runs=runs,
         global_id=context.global_id,
+        traceparent=context.traceparent if view.format >= TRACED else None,
     )
     records: list[AnyRecord] = [
         msgspec.structs.replace(server, task=saga.task, run=run.id, run_count=run.number, updated_at_s=now_s),

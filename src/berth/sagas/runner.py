@@ -223,6 +223,13 @@ def describe_next(run: SagaRun) -> str:
             return f"next: {step.undo_name if run.phase == 'back' else step.name}"
 
 
+def name_step(run: SagaRun) -> str:
+    """The step that a run is at, with its saga: one of few names."""
+    step = step_of(run)
+    does = step.undo_name if run.phase == "back" else step.name
+    return f"{saga_of(run).name}: {_MOVE_CLAIM if isinstance(task_of(run), MoveClaim) else does}"
+
+
 def describe_place(run: SagaRun) -> str:
     """The name of the host that a run is about: the destination, where it has one."""
     place = run.dest or run.source

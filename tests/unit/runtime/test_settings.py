@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.runtime.settings import TABLE, Settings, SettingsError, refuse_conflicts, resolve
+from berth.runtime.settings import TABLE, Settings, SettingsError, conflicts, refuse_conflicts, resolve
 from berth.scheduler import plugins
 
 pytestmark = pytest.mark.fast
@@ -100,10 +100,45 @@ def test_listen_is_taken_apart(listen: str, host: str, port: int) -> None:
 
 def test_every_number_has_a_range_and_every_default_is_allowed() -> None:
     for setting in TABLE:
-        if setting.kind is int:
+        if setting.kind in (int, float):
             assert setting.about.low is not None, setting.name
             assert setting.about.high is not None, setting.name
             assert setting.about.low <= setting.default <= setting.about.high, setting.name
+
+
+def test_a_number_may_have_a_fraction_where_that_makes_sense(tmp_path: Path) -> None:
+    for text, value in (("0.25", 0.25), ("1", 1.0), ("0", 0.0)):
+        read = resolve(toml(tmp_path, f"trace_ratio = {text}")).settings.trace_ratio
+        assert (read, type(read)) == (value, float)
+        assert resolve(None, {"BERTH_TRACE_RATIO": text}).settings.trace_ratio == value
+
+
+@pytest.mark.parametrize("given", ["1.1", "-0.1", "nan", "inf", "half"])
+def test_a_ratio_is_from_0_to_1(given: str) -> None:
+    assert refusal(flags={"trace_ratio": given}).endswith(
+        "is refused: it must be a number from 0 to 1 (from --trace-ratio)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("127.0.0.1:4318", "expected http:// or https://"),
+        ("http://user:secret@collector:4318", "a host without user and password"),
+        ("http://collector:4318/", "without a slash at its end"),
+        ("http://collector:4318/?a=b", "optionally a path"),
+        ("http://collector:4318/v1/traces", "/v1/traces is appended to it: leave it out"),
+    ],
+)
+def test_an_endpoint_of_traces_is_the_address_of_a_collector(given: str, why: str) -> None:
+    message = refusal(flags={"trace_endpoint": given})
+    assert why in message
+    assert "secret" not in message
+
+
+def test_a_ratio_needs_an_endpoint() -> None:
+    assert conflicts(Settings(trace_ratio=0.5)) == "trace_ratio: it has no meaning without trace_endpoint"
+    assert conflicts(Settings(trace_ratio=0.5, trace_endpoint="http://h:4318")) is None
 
 
 # -- refusals: unknown names --------------------------------------------------------------------

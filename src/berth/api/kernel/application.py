@@ -42,6 +42,7 @@ from berth.api.kernel.http import (
 from berth.api.kernel.problem import RETRY_SOON, Problem, outage_problem
 from berth.api.kernel.router import Route, Router
 from berth.engine import ASKER, Asker, Overloaded, Unavailable
+from berth.runtime import tracing
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
 from berth.runtime.telemetry import Telemetry
@@ -236,7 +237,8 @@ class Application:
         request.request_id = self._ids.request_id()
         request.public_url = self._public_url
         try:
-            response = await self._respond(request, receive)
+            respond = self._respond_traced if tracing.is_on() else self._respond
+            response = await respond(request, receive)
         except Exception:
             _log.exception("%s %r failed", request.method, request.path, extra={"request_id": request.ids})
             text = f"Internal error. The log has the details under {request.request_id}."
@@ -264,6 +266,22 @@ class Application:
         seconds = (self._clock.monotonic_ns() - started_ns) / 1e9
         level = logging.DEBUG if request.path in HEALTH_PATHS else logging.INFO
         self._telemetry.request(request, response, request.route, seconds, level)
+
+    async def _respond_traced(self, request: Request, receive: Receive) -> Response:
+        """As ``_respond``, in a span. Probes of health have none: they come every second."""
+        if request.path in HEALTH_PATHS:
+            return await self._respond(request, receive)
+        with tracing.request_span(request.headers.get(tracing.HEADER)) as span:
+            status = 500
+            try:
+                response = await self._respond(request, receive)
+                status = response.status
+            finally:
+                span.rename(f"{request.method} {request.route}")
+                span.note(_describe(request, status))
+            if status >= 500:
+                span.fail(f"status {status}")
+        return response
 
     async def _respond(self, request: Request, receive: Receive) -> Response:
         if request.path in HEALTH_PATHS:
@@ -322,6 +340,21 @@ class Application:
         except BodyTooLarge:
             text = f"The body is larger than the limit of {limit} bytes. Send several smaller requests."
             raise Problem(413, text, codes.BODY_TOO_LARGE) from None
+
+
+def _describe(request: Request, status: int) -> tracing.Notes:
+    """What a span tells of a request. The query may hold anything: it is left out."""
+    notes: dict[str, tracing.Note] = {
+        "http.request.method": request.method,
+        "http.route": request.route,
+        "http.response.status_code": status,
+        "url.path": request.path,
+        "client.address": request.client,
+        "berth.request_id": request.request_id,
+    }
+    if request.global_id is not None:
+        notes["berth.global_request_id"] = request.global_id
+    return notes
 
 
 def _tell_asker(caller: Caller, receive: Receive) -> None:

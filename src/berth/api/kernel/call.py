@@ -25,6 +25,7 @@ from berth.model.events import Origin
 from berth.model.quotas import Quotas
 from berth.model.rejections import Forbidden, Rejection
 from berth.model.servers import ConflictPolicy
+from berth.runtime import tracing
 from berth.runtime.clock import Clock, TimeShare
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
@@ -165,6 +166,7 @@ class Call:
             repeat=settings.conflict_repeat,
             quotas=self.quotas_judged,
             global_id=self.request.global_id,
+            traceparent=tracing.current_traceparent(),
         )
 
     def query_pairs(self) -> list[tuple[str, str]]:
