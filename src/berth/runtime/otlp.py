@@ -21,7 +21,7 @@ import requests
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, TracerProvider, sampling
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider, sampling
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
@@ -52,7 +52,7 @@ _LIMITS: Final = SpanLimits(
 _log = logging.getLogger(__name__)
 
 
-class OtlpRecorder(SpanProcessor):
+class OtlpRecorder:
     """Makes spans and sends them. ``about`` is said of the process, unless the environment says otherwise."""
 
     def __init__(self, endpoint: str, about: tracing.Notes) -> None:
@@ -64,14 +64,13 @@ class OtlpRecorder(SpanProcessor):
             lost_as="unreachable, spans are dropped",
             back_as="takes spans again",
         )
-        self._provider = TracerProvider(
+        provider = TracerProvider(
             sampler=sampling.ALWAYS_ON,
             resource=_make_resource(about),
             span_limits=_LIMITS,
             shutdown_on_exit=False,
         )
-        self._provider.add_span_processor(self)
-        self._tracer = self._provider.get_tracer("berth", __version__)
+        self._tracer = provider.get_tracer("berth", __version__)
         self._queue: deque[ReadableSpan] = deque()
         self._wake = threading.Event()
         self._stopping = threading.Event()
@@ -91,9 +90,11 @@ class OtlpRecorder(SpanProcessor):
     ) -> "RecordedSpan":
         context = None if parent is None else trace.set_span_in_context(NonRecordingSpan(_refer_to(parent)))
         kind = SpanKind.SERVER if is_request else SpanKind.INTERNAL
-        return RecordedSpan(self._tracer.start_span(name, context, kind, notes))
+        return RecordedSpan(self, self._tracer.start_span(name, context, kind, notes))
 
-    def on_end(self, span: ReadableSpan) -> None:
+    def take(self, span: trace.Span) -> None:
+        """Have a span sent that has ended."""
+        assert isinstance(span, ReadableSpan), "all are sampled"
         if len(self._queue) >= QUEUE_MAX:
             self._overflowed += 1
             return
@@ -155,9 +156,10 @@ class OtlpRecorder(SpanProcessor):
 class RecordedSpan(tracing.TraceSpan):
     """A span of OpenTelemetry. It is the current one of its task while that is within it."""
 
-    __slots__ = ("_span", "_token")
+    __slots__ = ("_recorder", "_span", "_token")
 
-    def __init__(self, span: trace.Span) -> None:
+    def __init__(self, recorder: OtlpRecorder, span: trace.Span) -> None:
+        self._recorder = recorder
         self._span = span
         self._token: Token[tracing.TracePoint | None] | None = None
 
@@ -178,6 +180,7 @@ class RecordedSpan(tracing.TraceSpan):
             self.note({"error.type": type(error).__name__})
             self.fail(str(error))
         self._span.end()
+        self._recorder.take(self._span)
 
     def rename(self, name: str) -> None:
         self._span.update_name(name)
