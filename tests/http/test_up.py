@@ -180,6 +180,20 @@ def test_every_command_that_it_prints_works(cloud: Cloud) -> None:
     wait_for(lambda: names_up(cloud) == HOSTS, lambda: cloud.everything, cloud)
 
 
+def test_a_wrong_password_is_refused_by_name(cloud: Cloud) -> None:
+    """By our own identity API."""
+    login = {"AUTH_URL": f"{cloud.url}/identity/v3", "USERNAME": "admin", "PASSWORD": "wrong"}
+    login |= {"PROJECT_NAME": "admin", "USER_DOMAIN_NAME": "Default", "PROJECT_DOMAIN_NAME": "Default"}
+    env = {"PATH": os.environ["PATH"], **{f"OS_{name}": value for name, value in login.items()}}
+    words = [str(PROGRAMS / "berth"), "hosts"]
+    done = subprocess.run(words, env=env, cwd="/", capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith(
+        "berth: the cloud that OS_* variables describe: signing in as admin to the project admin was refused "
+        f"by {cloud.url}/identity/v3: The request you have made requires authentication: the user, password "
+    )
+
+
 def test_a_host_is_broken_and_healed(cloud: Cloud) -> None:
     assert "host-0002 is broken" in cloud.shell("berth sim break host-0002")
     wait_for(lambda: "host-0002" not in names_up(cloud), lambda: cloud.everything)

@@ -5,20 +5,28 @@ tokens, application credentials, and whatever else it has plugins for. It takes 
 rest, and is imported only by those who log in.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from berth.client.clouds import AUTH_NAMES, CloudDescription, CloudError
 
 if TYPE_CHECKING:
+    from keystoneauth1.exceptions import ClientException
     from keystoneauth1.loading import BaseLoader
     from keystoneauth1.plugin import BaseAuthPlugin
-    from keystoneauth1.session import Session
 
 _TIMEOUT_S: Final = 10
 _SERVICE: Final = "placement"
+_REFUSED: Final = range(400, 500)
+_USERS: Final = {
+    "username": "as",
+    "user_id": "as the user",
+    "application_credential_id": "with the application credential",
+    "application_credential_name": "with the application credential",
+}
+"""What names a user, and how that reads."""
 
 Token = Callable[[], str]
 """Gives a token, or an exception that says why not. It may take a while: it is called in a thread."""
@@ -41,7 +49,16 @@ class CloudLogin:
 
     def fetch_token(self) -> str:
         """A new token."""
-        return _fetch_token(self._session, self._auth, self._cloud.name)
+        from keystoneauth1.exceptions import ClientException
+
+        self._auth.invalidate()
+        try:
+            issued = self._session.get_token()
+        except ClientException as error:
+            raise self._fail(error) from error
+        if issued is None:
+            raise CloudError(f"{self._cloud.name}: no token was issued")
+        return str(issued)
 
     def find_endpoint(self) -> str:
         """Where Berth is: the endpoint of placement in the catalog, unless the cloud says otherwise."""
@@ -59,6 +76,9 @@ class CloudLogin:
         region = self._cloud.region_name
         try:
             access = self._auth.get_access(self._session)
+        except ClientException as error:
+            raise self._fail(error) from error
+        try:
             found = access.service_catalog.url_for(
                 service_type=_SERVICE, interface=self._cloud.interface, region_name=region
             )
@@ -68,6 +88,23 @@ class CloudLogin:
                 f"{self._cloud.name}: no {self._cloud.interface} endpoint of {_SERVICE}{where}: {error}"
             ) from error
         return str(found)
+
+    def _fail(self, error: "ClientException") -> CloudError:
+        """Why there is no token: who was asked for one, as whom, and what the answer was."""
+        status = getattr(error, "http_status", None)
+        outcome = "was refused by" if status in _REFUSED else "failed at"
+        auth = self._cloud.auth
+        where = auth.get("auth_url", "an address that is not given")
+        return CloudError(f"{self._cloud.name}: signing in {_name_user(auth)} {outcome} {where}: {error}")
+
+
+def _name_user(auth: Mapping[str, str]) -> str:
+    """Who signs in, and where to. No secret is in it."""
+    for name, words in _USERS.items():
+        if name in auth:
+            project = auth.get("project_name") or auth.get("project_id")
+            return f"{words} {auth[name]}" + (f" to the project {project}" if project else "")
+    return "with a token" if "token" in auth else "without a user"
 
 
 def keystone_token(
@@ -83,7 +120,7 @@ def keystone_token(
     """Tokens of a user of Keystone's, each a new one. ``verify``: False, or a CA file in place of the
     system's."""
     cloud = CloudDescription(
-        name=f"Keystone at {auth_url}",
+        name="Keystone",
         auth_type="v3password",
         auth={
             "auth_url": auth_url,
@@ -127,19 +164,6 @@ def _load_plugin(cloud: CloudDescription) -> "BaseAuthPlugin":
 def _has_default_domain(cloud: CloudDescription) -> bool:
     """Whether it names a domain that only the plugins of any version know."""
     return any(name.startswith("default_domain") for name in cloud.auth)
-
-
-def _fetch_token(session: "Session", auth: Any, name: str) -> str:
-    from keystoneauth1.exceptions import ClientException
-
-    auth.invalidate()
-    try:
-        issued = session.get_token()
-    except ClientException as error:
-        raise RuntimeError(f"{name} issued no token: {error}") from error
-    if issued is None:
-        raise RuntimeError(f"{name} issued no token")
-    return str(issued)
 
 
 def _make_pair(certificate: Path | None, key: Path | None) -> str | tuple[str, str] | None:

@@ -13,7 +13,7 @@ from berth.cli import main
 from berth.cli.command import CommandError
 from berth.cli.folder import Folder, Running
 from berth.cli.region import add_region, connect
-from tests.keystone import PASSWORD, FakeKeystone, running
+from tests.keystone import PASSWORD, REFUSED, FakeKeystone, running
 
 PREFIX = "/of/berth"
 
@@ -206,7 +206,10 @@ def test_what_was_asked_of_whom(
         ("clouds: {one: {interface: sideways}}", "interface is 'sideways'"),
         ("clouds: {one: {auth_type: magic}}", "there is no auth_type magic; there are: admin_token, "),
         ("clouds: {one: {auth: {auth_url: x, pasword: y}}}", "auth_type password has no pasword"),
-        ("clouds: {one: {auth: {auth_url: 'http://127.0.0.1:1', username: a}}}", "no public endpoint"),
+        (
+            "clouds: {one: {auth: {auth_url: 'http://127.0.0.1:1/v3', user_id: a, password: b}}}",
+            "the cloud one of clouds.yaml: signing in as the user a failed at http://127.0.0.1:1/v3: ",
+        ),
     ],
 )
 def test_a_cloud_that_cannot_be_used(content: str, reason: str, tmp_path: Path, region: RegionServer) -> None:
@@ -228,4 +231,43 @@ def test_a_folder_names_everything(region: RegionServer) -> None:
 def test_a_wrong_password(region: RegionServer, keystone: FakeKeystone, tmp_path: Path) -> None:
     write_clouds(tmp_path, keystone)
     (tmp_path / "secure.yaml").write_text("clouds: {one: {auth: {password: wrong}}}")
+    said = refuse("--os-cloud", "one")
+    assert said.startswith(
+        "the cloud one of clouds.yaml: signing in as op to the project admin was refused by "
+        f"{keystone.url}/v3: {REFUSED}"
+    )
+    assert "wrong" not in said
+
+
+def test_a_wrong_password_of_variables(region: RegionServer, keystone: FakeKeystone) -> None:
+    said = refuse(OS_AUTH_URL=f"{keystone.url}/v3", OS_USER_ID="op", OS_PASSWORD="wrong")
+    assert said.startswith(
+        "the cloud that OS_* variables describe: signing in as the user op was refused by "
+        f"{keystone.url}/v3: {REFUSED}"
+    )
+
+
+def test_a_wrong_secret_of_an_application(region: RegionServer, keystone: FakeKeystone) -> None:
+    said = refuse(
+        OS_AUTH_URL=f"{keystone.url}/v3",
+        OS_APPLICATION_CREDENTIAL_ID="abc",
+        OS_APPLICATION_CREDENTIAL_SECRET="wrong",
+    )
+    assert f"signing in with the application credential abc was refused by {keystone.url}/v3: " in said
+
+
+def test_a_wrong_password_for_an_address_that_is_given(
+    region: RegionServer, keystone: FakeKeystone, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_clouds(tmp_path, keystone)
+    (tmp_path / "secure.yaml").write_text("clouds: {one: {auth: {password: wrong}}}")
+    assert ask("--os-cloud", "one", "--url", region.url) == 2
+    said = capsys.readouterr().err
+    assert f"no token for {region.url}: the cloud one of clouds.yaml: signing in as op " in said
+    assert region.asked == []
+
+
+def test_a_catalog_without_placement(region: RegionServer, keystone: FakeKeystone, tmp_path: Path) -> None:
+    write_clouds(tmp_path, keystone)
+    del keystone.endpoints["placement"]
     assert "the cloud one of clouds.yaml: no public endpoint of placement" in refuse("--os-cloud", "one")
