@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn
 from berth.cli import import_uninterrupted
 
 _FORMATTER: Final = argparse.RawDescriptionHelpFormatter
-_SHOWN_MAX: Final = 8
+_SHOWN_MAX: Final = 12
 _UNDECODABLE: Final = re.compile("[\udc80-\udcff]")
 
 

@@ -8,16 +8,18 @@ import argparse
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from berth.cli.command import clean
+from berth.cli.command import clean, name_in_path
 from berth.cli.figures import format_age
-from berth.cli.output import Cell, TableColumn, TableView, count, mark, stack
+from berth.cli.output import Cell, TableColumn, TableView, mark, stack
 from berth.cli.question import Question, add_question
 from berth.client import Client
+from berth.model.counts import count
+from berth.model.servers import STATUSES
 
 _PATH: Final = "/compute/v2.1/servers/detail"
 _PAGE: Final = 1000
@@ -28,10 +30,20 @@ _TASK: Final = "OS-EXT-STS:task_state"
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--name", metavar="TEXT", help="only servers whose name matches (a regular expression)"
+        "--name",
+        metavar="TEXT",
+        help="only servers whose name has this; ^ and $ stand for its ends, .* for any text",
     )
-    command.add_argument("--host", metavar="HOST", help="only servers on this host")
-    command.add_argument("--status", metavar="STATUS", help="only servers of this status: ACTIVE, ERROR, ...")
+    command.add_argument(
+        "--host", metavar="HOST", type=name_in_path, help="only servers on this host, by its name or uuid"
+    )
+    command.add_argument(
+        "--status",
+        metavar="STATUS",
+        type=str.upper,
+        choices=STATUSES,
+        help="only servers of this status: ACTIVE, ERROR, ...",
+    )
     command.add_argument("--project", metavar="ID", help="only servers of this project")
     add_question(command)
 
@@ -39,11 +51,18 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 async def _fetch(client: Client, arguments: argparse.Namespace) -> dict[str, Any]:
     filters = {
         "name": arguments.name,
-        "host": arguments.host,
-        "status": None if arguments.status is None else arguments.status.upper(),
+        "host": None if arguments.host is None else await _find_host(client, arguments.host),
+        "status": arguments.status,
         "project_id": arguments.project,
     }
     return {"servers": await fetch_servers(client, {key: value for key, value in filters.items() if value})}
+
+
+async def _find_host(client: Client, named: str) -> str:
+    """The name of a host that may be given by its uuid. One that does not exist is a mistake, not an empty
+    list."""
+    found = await client.fetch("GET", f"/berth/v1/hosts/{quote(named, safe='')}")
+    return str(found["host"]["name"])
 
 
 async def fetch_servers(client: Client, filters: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -263,6 +263,10 @@ _STATUS_DURING: Final[dict[Task, str]] = {
 }
 
 
+STATUSES: Final = (*STATUS.values(), *_STATUS_DURING.values())
+"""All that a server can be shown with."""
+
+
 def status_of(server: Server) -> str:
     """The state of a server in one word, as Nova shows it."""
     during = None if server.task is None else _STATUS_DURING.get(server.task)

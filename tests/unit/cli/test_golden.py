@@ -140,10 +140,32 @@ async def test_a_provider_is_held_by_servers_that_have_names(region: RegionWorld
     assert text.splitlines()[-1].split()[:2] == ["mail", "INSTANCE"]
 
 
-async def test_what_is_not_there(region: RegionWorld) -> None:
-    for question, words in ((who.QUESTION, "who host-1/drain"), (host.QUESTION, "host nowhere?x")):
-        with pytest.raises(CommandError, match=r"knows no host, provider or consumer|answered 404"):
-            await ask(region, question, words.split(), None)
+@pytest.mark.parametrize(
+    ("question", "words", "said"),
+    [
+        (who.QUESTION, "who host-1/drain", "knows no host, provider or consumer"),
+        (host.QUESTION, "host nowhere?x", "answered 404"),
+        (servers.QUESTION, "servers --host nowhere", "answered 404: .*nowhere"),
+        (ops.QUESTION, "ops --host nowhere", "answered 404: .*nowhere"),
+        (ops.QUESTION, "ops --server nothing", "answered 404: .*nothing"),
+        (hosts.QUESTION, "hosts --cell cell-9", "answered 400: cell: no host has the cell 'cell-9'"),
+        (hosts.QUESTION, "hosts --driver magic", "answered 400: driver: no host has the driver 'magic'"),
+        (hosts.QUESTION, "hosts --domain rack:r9", "answered 400: domain: there is no domain 'rack:r9'"),
+        (log.QUESTION, "log --kind nonsense", "answered 400: kind: there is no kind of change 'nonsense'"),
+        (why.EXPLANATION, "why --flavor nonsense", "nonsense"),
+        (why.EXPLANATION, "why --flavor small --group nonsense", "nonsense"),
+    ],
+)
+async def test_what_is_not_there(region: RegionWorld, question: Question, words: str, said: str) -> None:
+    """Nothing that is asked for is taken for an empty answer."""
+    with pytest.raises(CommandError, match=said):
+        await ask(region, question, words.split(), None)
+
+
+async def test_servers_of_a_host_that_is_named_by_its_uuid(region: RegionWorld) -> None:
+    id = await region.active("mail", host="host-2")
+    _, text = await ask(region, servers.QUESTION, ["servers", "--host", uuid_of(2), "--json"], None)
+    assert [one["id"] for one in msgspec.json.decode(text)["servers"]] == [id]
 
 
 async def test_a_change_is_not_repeated(region: RegionWorld) -> None:

@@ -92,6 +92,17 @@ def refuse(capsys: pytest.CaptureFixture[str], *words: str) -> str:
             "berth cluster replace: argument NODE: '' is refused: it must be a name or an id",
         ),
         (
+            ["servers", "--status", "nonsense"],
+            "usage: berth servers ",
+            "berth servers: --status: there is no 'NONSENSE'; there are BUILD, ACTIVE, SHUTOFF, "
+            "VERIFY_RESIZE, SHELVED, SHELVED_OFFLOADED, ERROR, RESIZE, REVERT_RESIZE, MIGRATING, REBUILD",
+        ),
+        (
+            ["ops", "--state", "runing"],
+            "usage: berth ops ",
+            "berth ops: --state: there is no 'runing'; did you mean running?",
+        ),
+        (
             ["cell", "--log-level", "wraning"],
             "usage: berth cell ",
             "berth cell: --log-level: there is no 'wraning'; did you mean warning?",

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from berth.api.compute.servers.show import NamePattern
-from berth.model.servers import Fault
+from berth.model.servers import STATUSES, Fault
 from tests.worlds import CIRROS, LARGE, SMALL, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
@@ -231,6 +231,17 @@ async def test_lists_are_filtered(region: RegionWorld) -> None:
     detailed = (await region.compute("GET", "/servers/detail?name=one")).json["servers"]
     assert [(it["id"], it["status"], "server_groups" in it) for it in detailed] == [(one, "ACTIVE", False)]
     assert (await region.compute("GET", "/servers?changes-since=yesterday")).status == 400
+
+
+async def test_a_status_that_does_not_exist_is_refused_as_in_nova(region: RegionWorld) -> None:
+    await region.fleet()
+    await region.active("web")
+    refused = await region.compute("GET", "/servers?status=nonsense")
+    message = refused.json["badRequest"]["message"]
+    assert (refused.status, "there is no status 'nonsense'" in message) == (400, True)
+    assert ", ".join(sorted(STATUSES)) in message
+    assert await names(region, "status=nonsense", version="2.37") == []
+    assert await names(region, "status=paused") == []
 
 
 async def test_hosts_are_no_filter_for_those_who_must_not_know_them(region: RegionWorld) -> None:

@@ -88,6 +88,8 @@ async def test_pages_of_a_filtered_list_are_the_whole_list(filled: RegionWorld) 
     [
         ("?state=asleep", "state: it must be one of disabled, down, up"),
         ("?domain=rack:r9", "there is no domain 'rack:r9'"),
+        ("?cell=cell-9", "cell: no host has the cell 'cell-9'; known are: cell-1, cell-2."),
+        ("?driver=magic", "driver: no host has the driver 'magic'; known are: libvirt, sim."),
         (f"?domain={uuid_of(77)}", "give the uuid of an aggregate with a kind, or KIND:NAME"),
         ("?name=", "name: it must be a text of 1 to 255 characters"),
         ("?rack=r1", "There is no parameter 'rack' here"),

@@ -75,8 +75,12 @@ def count_hosts(view: View) -> HostCounts:
     return HostCounts(total, Counter(host.cell for host in down if host is not None))
 
 
+def configured_cells(call: NativeCall) -> set[str]:
+    return {name for name, _ in cells_of(call.services.settings.cells)}
+
+
 def describe_cells(view: View, call: NativeCall) -> list[CellDetail]:
-    configured = {name for name, _ in cells_of(call.services.settings.cells)}
+    configured = configured_cells(call)
     counts = count_hosts(view)
     names = configured.union(counts.total, view.records.keys(Outbox, "cell"))
     return [

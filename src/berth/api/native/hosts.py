@@ -23,6 +23,7 @@ from berth.api.kernel.problem import Problem
 from berth.api.kernel.times import show_time
 from berth.api.native.allocations import find_provider, name_of_consumer
 from berth.api.native.calls import NativeCall, NativeRoute, answer_from, respond
+from berth.api.native.cells import configured_cells
 from berth.api.native.fields import (
     LIMIT_DEFAULT,
     UNKNOWN_TYPE,
@@ -335,6 +336,24 @@ def _find_domain(view: View, named: str) -> AggregateId:
     )
 
 
+def _refuse_unknown(view: View, call: NativeCall) -> None:
+    """A cell or a driver that a filter names. One that does not exist is a mistake, too."""
+    query: HostsQuery = call.query
+    if query.cell is not None:
+        labelled = [view.groups.labels[id].name for id in view.groups.of_kind(CELL)]
+        known = {*configured_cells(call), *view.records.keys(Host, "cell"), *filter(None, labelled)}
+        _require_known("cell", query.cell, known)
+    if query.driver is not None:
+        view.steps.take(view.records.count(Host))
+        _require_known("driver", query.driver, {host.driver for host in view.records.all(Host)})
+
+
+def _require_known(name: str, asked: str, known: set[str]) -> None:
+    if asked not in known:
+        listed = ", ".join(sorted(known)[:_KNOWN_SHOWN]) or "none"
+        raise Problem(400, f"{name}: no host has the {name} {asked!r}; known are: {listed}.", BAD_PARAMETER)
+
+
 def _conditions(view: View, query: HostsQuery) -> list[Callable[[ProviderId], bool]]:
     """What is asked of hosts one by one."""
     asked: list[Callable[[ProviderId], bool]] = []
@@ -361,12 +380,14 @@ def _name_of(view: View, id: ProviderId) -> str:
 
 # -- handlers -----------------------------------------------------------------------------------
 
+_KNOWN_SHOWN: Final = 20
 _STEPS_PER_HOST: Final = 6
 """To describe one and to render it."""
 
 
 def list_hosts(view: View, call: NativeCall) -> Hosts:
     query: HostsQuery = call.query
+    _refuse_unknown(view, call)
     is_filtered = any((query.name, query.state, query.cell, query.driver, query.domain))
     hosts = _find_hosts(view, query) if is_filtered else _walk_hosts(view, query.marker)
     found, more = take_first(hosts, query.limit)

@@ -26,7 +26,7 @@ from berth.api.kernel.times import parse_time, show_plain_time, show_time
 from berth.model.ids import ConsumerId, ProviderId
 from berth.model.placement import HEALTHY
 from berth.model.rejections import Rejection, ServerLocked, ServerNotFound
-from berth.model.servers import Action, Server, status_of
+from berth.model.servers import STATUSES, Action, Server, status_of
 from berth.scheduler.filters.zone import KIND as ZONE
 from berth.scheduler.filters.zone import NO_ZONE
 from berth.scheduler.hosts import aggregate_names
@@ -318,6 +318,10 @@ def _read_filters(call: Call, query: dict[str, str]) -> list[ServerFilter]:
     """The filters of a request."""
     if any(name in query for name in _FOR_ADMINISTRATORS):
         call.require(_ALL_FILTERS)
+    status = query.get("status")
+    if status is not None and call.version >= _STATUS_REFUSED_SINCE and status.upper() not in _STATUSES_KNOWN:
+        known = ", ".join(sorted(STATUSES))
+        raise Problem(400, f"Invalid status value: there is no status {status[:100]!r}; known are: {known}.")
     return [_FILTERS[name](value) for name, value in query.items() if name in _FILTERS]
 
 
@@ -374,6 +378,14 @@ _FILTERS: Final[dict[str, Callable[[str], ServerFilter]]] = {
     "node": _match(lambda view, server: None if server.place is None else server.place.name),
 }
 _FOR_ADMINISTRATORS: Final = ("host", "node")
+_STATUS_REFUSED_SINCE: Final = 38
+"""Before, a status that does not exist is one that no server has, as in Nova."""
+_STATUSES_OF_NOVA: Final = (
+    *("REBOOT", "HARD_REBOOT", "PASSWORD", "PAUSED", "SUSPENDED", "RESCUE"),
+    *("DELETED", "SOFT_DELETED", "UNKNOWN"),
+)
+"""Clients may ask for them. No server has them here."""
+_STATUSES_KNOWN: Final = frozenset((*STATUSES, *_STATUSES_OF_NOVA))
 QUERY: Final = dict.fromkeys(
     (*_FILTERS, *_ORDER, "limit", "marker", "all_tenants", "project_id", "tenant_id"), 1
 ) | {"changes-before": 66, "locked": 73}

@@ -13,7 +13,7 @@ import { ofKind, use } from "../sources.js";
 
 const PAGE = 1000;
 /** @type {Array<[string, string]>} */
-const STATES = [["", "any"], ...["ACTIVE", "BUILD", "ERROR", "MIGRATING", "RESIZE", "VERIFY_RESIZE", "SHUTOFF", "SHELVED_OFFLOADED"].map((state) => /** @type {[string, string]} */ ([state, state]))];
+const STATES = [["", "any"], ...["ACTIVE", "BUILD", "ERROR", "MIGRATING", "REBUILD", "RESIZE", "REVERT_RESIZE", "SHELVED", "SHELVED_OFFLOADED", "SHUTOFF", "VERIFY_RESIZE"].map((state) => /** @type {[string, string]} */ ([state, state]))];
 
 /** @param {import("../address.js").Address} address */
 export function drawServers({ query }) {
