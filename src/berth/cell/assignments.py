@@ -20,6 +20,7 @@ import msgspec
 
 from berth.cell.protocol import Register
 from berth.cell.units import choose_units
+from berth.model.counts import count
 from berth.model.events import RecordChanged
 from berth.model.placement import DEDICATED
 from berth.model.saga_runs import (
@@ -281,8 +282,8 @@ class _AssignmentChanges:
                 if chosen is None:
                     threads = f" with the thread policy {policy}" if kind == DEDICATED else ""
                     return UnitsMissing(
-                        f"the host {place.name} cannot give the server {amount} units of {kind}{threads}: "
-                        f"too many of {provider} are assigned to others"
+                        f"the host {place.name} cannot give the server {count(amount, 'unit')} of "
+                        f"{kind}{threads}: too many of {provider} are assigned to others"
                     )
                 units.setdefault(provider, {})[kind] = chosen
         return units

@@ -46,6 +46,7 @@ from berth.api.native.cluster_bodies import (
     objection_to_groups,
 )
 from berth.model.clusters import NODE_GROUPS_MAX, NODES_MAX, RATIO_MAX
+from berth.model.counts import count
 from berth.runtime.clock import Clock, SystemClock
 
 _PATH: Final = "/berth/v1/clusters"
@@ -519,7 +520,7 @@ async def watch(
 def summarize(cluster: Any) -> str:
     """The state and the progress of a cluster, in a line."""
     progress = cluster["progress"]
-    line = f"{cluster['state']}: {progress['ready']} of {progress['wanted']} nodes ready"
+    line = f"{cluster['state']}: {progress['ready']} of {count(progress['wanted'], 'node')} ready"
     if progress["leaving"]:
         line += f", {progress['leaving']} leaving"
     return line if cluster["fault"] is None else f"{line}; {cluster['fault']}"

@@ -28,6 +28,7 @@ from berth.journal import (
     write_backup,
 )
 from berth.journal.backup import Over
+from berth.model.counts import count
 from berth.model.events import Origin
 from berth.model.formats import FORMAT, THIS_PROGRAM
 from berth.model.ids import Index
@@ -210,7 +211,7 @@ def _check(settings: Settings) -> DatabaseOutcome:
         journal.close()
     text = f"nothing is wrong; the journal ends at index {index}"
     if unverified:
-        text += f"\n{unverified} entries were written before there were checksums and were not verified"
+        text += f"\nnot verified, from before there were checksums: {count(unverified, 'entry', 'entries')}"
     return DatabaseOutcome({"problems": [], "index": index, "unverified": unverified}, text)
 
 

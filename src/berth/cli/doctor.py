@@ -6,9 +6,10 @@ import asyncio
 from typing import Any, Final
 
 from berth.cli.command import CommandError, add_json, describe
-from berth.cli.output import Screen, TableColumn, TableView, confirm, count, show_patience
+from berth.cli.output import Screen, TableColumn, TableView, confirm, show_patience
 from berth.cli.region import add_region, connect
 from berth.client import Client, ClientError
+from berth.model.counts import count
 
 _PATH: Final = "/berth/v1/doctor"
 _COLUMNS: Final = (

@@ -21,13 +21,13 @@ from berth.cli.output import (
     TableColumn,
     TableView,
     confirm,
-    count,
     mark,
     show_patience,
     stack,
 )
 from berth.cli.region import add_region, connect
 from berth.client import Client, ClientError
+from berth.model.counts import count
 from berth.runtime.clock import Clock, SystemClock
 
 _LOOK_S: Final = 1.0
@@ -198,7 +198,7 @@ def _render(data: dict[str, Any]) -> RenderableType:
         rows = [(one["name"] or one["consumer"], one["text"]) for one in drain["stays"]]
         parts += ["", TableView(("stays", TableColumn("why", shrinks=True)), rows)]
     more = drain["stays_total"] - len(drain["stays"])
-    return stack(*parts, f"{more:,} more stay") if more > 0 else stack(*parts)
+    return stack(*parts, count(more, "more stays", "more stay")) if more > 0 else stack(*parts)
 
 
 def _format_move(move: dict[str, Any]) -> tuple[Cell, ...]:

@@ -21,6 +21,7 @@ from typing import IO, Final, TypeVar
 import msgspec
 
 from berth.cli.command import CommandError
+from berth.model.counts import count
 
 ADMIN: Final = "admin"
 DEMO: Final = "demo"
@@ -77,7 +78,7 @@ class Folder:
         before = self.running().cells if (self.path / "up.json").exists() else cells
         if before != cells:
             raise CommandError(
-                f"{self.path} has {len(before)} cells, and hosts cannot change theirs: "
+                f"{self.path} has {count(len(before), 'cell')}, and hosts cannot change theirs: "
                 f"use --cells {len(before)}, or choose another folder with --data"
             )
 

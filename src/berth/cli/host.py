@@ -11,9 +11,10 @@ from rich.tree import Tree
 from berth.cli.command import CommandError, clean, describe, name_in_path
 from berth.cli.figures import format_amount, format_amounts
 from berth.cli.hosts import describe_trouble
-from berth.cli.output import TableColumn, TableView, count, mark, stack
+from berth.cli.output import TableColumn, TableView, mark, stack
 from berth.cli.question import Question, add_question
 from berth.client import Client
+from berth.model.counts import count
 
 _CPU_TRAITS = ("HW_CPU_", "HW_ARCH_")
 
@@ -61,7 +62,7 @@ def _render(data: dict[str, Any], arguments: argparse.Namespace) -> RenderableTy
         parts += ["", make_holders(host["consumers"])]
         more = host["consumers_total"] - len(host["consumers"])
         if more:
-            parts.append(f"{more:,} more are not shown")
+            parts.append(f"{count(more, 'more is', 'more are')} not shown")
     else:
         parts.append("nobody holds anything on it")
     return stack(*parts)
@@ -92,7 +93,7 @@ def _make_tree(host: dict[str, Any]) -> RenderableType:
         return "it has no providers"
     more = host["providers_total"] - len(host["providers"])
     tree = next(iter(trees.values()))
-    return stack(tree, f"{more:,} more providers are not shown") if more else tree
+    return stack(tree, f"{count(more, 'more provider is', 'more providers are')} not shown") if more else tree
 
 
 def _label_provider(provider: dict[str, Any]) -> Text:

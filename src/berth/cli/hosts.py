@@ -7,9 +7,10 @@ from urllib.parse import urlencode
 from rich.console import RenderableType
 
 from berth.cli.figures import format_age, format_use, list_classes
-from berth.cli.output import Cell, TableColumn, TableView, count, mark, stack
+from berth.cli.output import Cell, TableColumn, TableView, mark, stack
 from berth.cli.question import Question, add_question
 from berth.client import Client
+from berth.model.counts import count
 
 _PAGE = 1000
 

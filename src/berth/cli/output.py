@@ -1,7 +1,8 @@
 """What commands print: tables and JSON, and a sign of life while something takes longer than a second.
 
 A table is cut to the width of a terminal; the columns that ``shrink`` give way first. Where standard output
-is no terminal nothing is cut, and nothing is coloured. NO_COLOR switches colours off. Names and texts of
+is no terminal nothing is cut, whatever COLUMNS says, and nothing is coloured: a program that reads it gets
+whole ids. NO_COLOR switches colours off. Names and texts of
 others cannot control the terminal: only printable characters of them are shown.
 """
 
@@ -54,7 +55,10 @@ class TableView:
         widths = self._fit(options.max_width)
         heading = [Text(one.name.upper(), style="bold") for one in self._columns]
         for row in (heading, *self._rows):
-            yield self._join(row, widths)
+            line = self._join(row, widths)
+            # Columns are not made so narrow that nothing can be read in them: the last ones are cut off.
+            line.truncate(options.max_width, overflow="ellipsis")
+            yield line
 
     def _join(self, row: Sequence[Text], widths: Sequence[int]) -> Text:
         line = Text(no_wrap=True, overflow="ignore")
@@ -95,8 +99,8 @@ class Screen:
 
     def __init__(self, stream: IO[str] | None = None, *, width: int | None = None) -> None:
         console = Console(file=stream, highlight=False, markup=False, emoji=False, width=width)
-        if not console.is_terminal and width is None:
-            console = Console(file=stream, highlight=False, markup=False, emoji=False, width=_ENDLESS)
+        if width is None and not console.is_terminal:
+            console.width = _ENDLESS
         self.console = console
         if isinstance(console.file, io.TextIOWrapper):
             # A name may have characters that the locale has not.
@@ -164,11 +168,6 @@ def confirm(question: str) -> bool:
         return sys.stdin.readline().strip().lower() in ("y", "yes")
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def count(number: int, noun: str) -> str:
-    """A number of things: 1 host, 2 hosts."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _make_text(cell: Cell) -> Text:

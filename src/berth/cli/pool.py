@@ -18,6 +18,7 @@ from berth.cli.command import CommandError, add_action, add_json, object_name
 from berth.cli.output import Screen, TableColumn, TableView, show_patience
 from berth.cli.region import add_region, connect
 from berth.client import Client, ClientError
+from berth.model.counts import count
 from berth.model.placement import AMOUNT_MAX
 
 if TYPE_CHECKING:
@@ -209,7 +210,7 @@ def _describe(pool: Any) -> str:
     if pool["traits"]:
         lines.append(f"traits: {', '.join(pool['traits'])}")
     aggregates = [one["uuid"] + (f" ({one['name']})" if one["name"] else "") for one in pool["aggregates"]]
-    lines.append(f"aggregates: {', '.join(aggregates) or 'none'}; {pool['hosts']} hosts can use it")
+    lines.append(f"aggregates: {', '.join(aggregates) or 'none'}; {count(pool['hosts'], 'host')} can use it")
     return "\n".join(lines)
 
 

@@ -9,9 +9,10 @@ from rich.text import Text
 from berth.cli.changes import find_telling, format_change
 from berth.cli.command import clean, describe
 from berth.cli.figures import MAIN_CLASSES, format_age, format_use
-from berth.cli.output import TableColumn, TableView, count, stack
+from berth.cli.output import TableColumn, TableView, stack
 from berth.cli.question import Question, add_question
 from berth.client import Client
+from berth.model.counts import count
 
 _WRONG_SHOWN: Final = 3
 _CHANGES_SHOWN: Final = 2
@@ -57,7 +58,8 @@ def _make_numbers(overview: dict[str, Any]) -> Text:
     shown = [name for name in MAIN_CLASSES if name in total] or list(total)
     lines.append_text(Text("   ").join(_label_use(name, total[name]) for name in shown))
     if fits:
-        lines.append("\nmore fit  " + ", ".join(fits) + (f" ({more:,} flavors more)" if more > 0 else ""))
+        fits += [f"and {count(more, 'more flavor')}"] if more > 0 else []
+        lines.append("\nmore fit  " + ", ".join(fits))
     return lines
 
 

@@ -10,9 +10,10 @@ from rich.console import RenderableType
 from berth.cli.command import describe, whole
 from berth.cli.figures import find_share, format_use, list_classes
 from berth.cli.hosts import fetch_hosts, make_table
-from berth.cli.output import count, stack
+from berth.cli.output import stack
 from berth.cli.question import Question, add_question
 from berth.client import Client
+from berth.model.counts import count
 
 _LINES_BESIDE: Final = 6
 _ROWS_DEFAULT: Final = 20
@@ -57,7 +58,8 @@ def _render(data: dict[str, Any], arguments: argparse.Namespace) -> RenderableTy
     rows = arguments.rows or (
         shutil.get_terminal_size().lines - _LINES_BESIDE if sys.stdout.isatty() else _ROWS_DEFAULT
     )
-    heading = f"{count(len(hosts), 'host')}: {counts}; {sum(host['servers'] for host in hosts):,} servers"
+    servers = count(sum(host["servers"] for host in hosts), "server")
+    heading = f"{count(len(hosts), 'host')}: {counts}; {servers}"
     return stack(heading, totals, "", make_table(hosts[: max(rows, 1)], arguments.now_s))
 
 

@@ -44,12 +44,13 @@ from berth.cli.folder import Folder, Running, Secrets
 from berth.cli.pool import apply_pools
 from berth.cli.supervisor import ChildProcess, ProcessFailed, Supervisor
 from berth.client import Answer, Client, ClientError, Unreachable
+from berth.model.counts import count
 from berth.runtime.secrets import keep_files_private
 from berth.runtime.settings import BY_NAME
 from berth.serving import CannotListen, free_address
 
 _TRY: Final = """
-Berth is at {url}: {hosts} simulated hosts in {cells} cells. In a browser:
+Berth is at {url}: {hosts} in {cells}. In a browser:
 
   {url}/console/    user admin, project admin; the password is "admin" in {data}/secrets.json
 
@@ -252,8 +253,8 @@ def write_help(plan: UpPlan) -> str:
     return _TRY.format(
         url=plan.running.url,
         folder=shlex.quote(str(Path.cwd())),
-        hosts=len(plan.running.hosts),
-        cells=len(plan.running.cells),
+        hosts=count(len(plan.running.hosts), "simulated host"),
+        cells=count(len(plan.running.cells), "cell"),
         data=_shorten(plan.folder.path),
         log=_shorten(plan.folder.path / "log"),
         bin=_shorten(Path(sys.executable).parent),
@@ -314,9 +315,10 @@ async def _wait_for_hosts(client: Client, wanted: int) -> None:
         if up > most:
             most, since_s = up, loop.time()
         elif loop.time() - since_s > _NO_NEWS_S:
-            _say(f"{most} of {wanted} hosts are up, and none has come up for {_NO_NEWS_S:g} s: continuing")
+            waited = f"none has come up for {_NO_NEWS_S:g} s"
+            _say(f"{most} of {count(wanted, 'host')} are up, and {waited}: continuing")
             return
-        lines.say(f"{up} of {wanted} hosts are up")
+        lines.say(f"{up} of {count(wanted, 'host')} are up")
         await asyncio.sleep(_LOOK_EVERY_S)
 
 

@@ -10,9 +10,10 @@ from rich.text import Text
 from berth.cli.command import CommandError, clean, describe, object_name, whole
 from berth.cli.figures import format_age
 from berth.cli.op import find_server
-from berth.cli.output import Cell, TableColumn, TableView, count, stack
+from berth.cli.output import Cell, TableColumn, TableView, stack
 from berth.cli.question import Question, add_question
 from berth.client import Client
+from berth.model.counts import count
 
 _COUNT_MAX: Final = 1_000
 _AMOUNT_MAX: Final = 2**31 - 1

@@ -17,6 +17,7 @@ from berth.clusters.placement import place_nodes
 from berth.engine import Engine
 from berth.model.clusters import Cluster, Node
 from berth.model.commands import DeleteGroup, Enact, LedgerCommand
+from berth.model.counts import count
 from berth.model.events import Origin, RecordChanged
 from berth.model.ids import GroupId
 from berth.model.rejections import NoFit, QuotaExceeded, Rejection
@@ -167,7 +168,7 @@ def _describe_refusal(node: Node, refused: Rejection) -> str:
         return f"the quota of {names} leaves no room for a replacement of {node.name}; retrying"
     if not isinstance(refused, NoFit):
         return f"{node.name} cannot be replaced ({type(refused).__name__}); retrying"
-    narrowing = [f"{step.asked}: {step.left} hosts left" for step in refused.steps if step.removed]
+    narrowing = [f"{step.asked}: {count(step.left, 'host')} left" for step in refused.steps if step.removed]
     said = "; ".join(narrowing) or "no host has room for it"
     return f"no host fits a replacement of {node.name} ({said}); retrying"
 

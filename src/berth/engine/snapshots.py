@@ -22,6 +22,7 @@ from berth.journal import (
     Snapshots,
     WrittenByNewer,
 )
+from berth.model.counts import count
 from berth.model.events import Batch
 from berth.model.ids import Index
 from berth.model.saga_runs import Instance
@@ -99,9 +100,10 @@ def describe(view: View) -> str:
     classes = sum(1 for _ in view.classes.custom())
     servers = view.records.count(Server) + view.records.count(Instance)
     return (
-        f"its journal ends at index {view.index}, with {len(view.providers)} providers, "
-        f"{len(view.consumers)} consumers, {classes} custom resource classes, {len(view.custom_traits)} "
-        f"custom traits and {servers} servers"
+        f"its journal ends at index {view.index}, with {count(len(view.providers), 'provider')}, "
+        f"{count(len(view.consumers), 'consumer')}, "
+        f"{count(classes, 'custom resource class', 'custom resource classes')}, "
+        f"{count(len(view.custom_traits), 'custom trait')} and {count(servers, 'server')}"
     )
 
 

@@ -31,7 +31,7 @@ LIMITS = {
     "clusters": 2,
     "metadata_items": 3,
 }
-SECRETS = re.compile(rf"host-\d|cell-\d|hosts left|{'|'.join(uuid_of(n) for n in range(1, HOSTS + 1))}")
+SECRETS = re.compile(rf"host-\d|cell-\d|hosts? left|{'|'.join(uuid_of(n) for n in range(1, HOSTS + 1))}")
 FLAVORS = ("1", "2", "3", "9")
 ACTIONS = (
     "confirmResize",

@@ -13,7 +13,7 @@ from tests.worlds import CIRROS, HUGE, LARGE, HttpAnswer, RegionWorld, uuid_of
 pytestmark = pytest.mark.fast
 
 ANN, BOB = "ann:blue", "bob:red"
-FLEET = ("host-", "hosts left", "free")
+FLEET = ("host-", "hosts left", "host left", "free")
 
 
 def said(answer: HttpAnswer) -> str:

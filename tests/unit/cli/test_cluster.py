@@ -295,7 +295,7 @@ def test_a_cluster_is_shown_by_its_id_or_its_name(
     assert cluster(region, "show", named) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"{ID.format(1)}  db  2 per host"
-    assert lines[1] == "scaling: 0 of 1 nodes ready, 1 leaving; x"
+    assert lines[1] == "scaling: 0 of 1 node ready, 1 leaving; x"
     assert lines[-2].split(maxsplit=5) == ["voters-0", "ERROR", "abcdef01", "1", "s0", "no more loop devices"]
     assert lines[-1].split() == ["voters-1", "ACTIVE", "host-1", "2", "s1", "leaving"]
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 
 import pytest
 from rich.text import Text
@@ -20,6 +21,11 @@ ROWS = [
     ("host-1", "7", "00000000-0000-0000-0000-000000000001", "short"),
     ("host-22", "1,024", "00000000-0000-0000-0000-000000000022", "a note that is rather long, as notes are"),
 ]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 def shown(width: int | None, *rows: tuple[str | Text, ...]) -> str:
@@ -45,6 +51,28 @@ def test_a_table_is_cut_to_the_terminal_where_it_hurts_least() -> None:
     assert all(len(line) <= 30 for line in shown(30).splitlines())
 
 
+def test_what_is_too_narrow_for_all_columns_has_no_longer_lines() -> None:
+    columns = [TableColumn(f"column-{number}") for number in range(8)]
+    stream = io.StringIO()
+    Screen(stream, width=40).print(TableView(columns, [[f"value-{number}" for number in range(8)]]))
+    heading, row = stream.getvalue().splitlines()
+    assert (len(heading), len(row)) == (40, 40)
+    assert row.endswith("…")
+
+
+def test_columns_count_for_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads a pipe wants whole ids. Some programs export their width to all that they run."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.delenv("COLUMNS", raising=False)
+    uncut, cut = shown(None), shown(50)
+    monkeypatch.setenv("COLUMNS", "50")
+    assert shown(None) == uncut
+    stream = Terminal()
+    Screen(stream).print(TableView(COLUMNS, ROWS))
+    assert re.sub("\x1b\\[[0-9;]*m", "", stream.getvalue()) == cut
+
+
 def test_wide_characters_take_their_room() -> None:
     _, row = shown(None, ("日本", "1", "x", "y")).splitlines()
     assert row == "日本     1  x   y"
@@ -60,10 +88,6 @@ def test_names_cannot_control_the_terminal(text: str) -> None:
 
 
 def test_colour_is_for_terminals_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.delenv("COLORTERM", raising=False)

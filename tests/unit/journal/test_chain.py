@@ -260,7 +260,7 @@ def test_a_database_without_checksums_is_upgraded_and_says_what_is_not_verified(
     assert main(["db", "upgrade", *database]) == 0
     capsys.readouterr()
     assert main(["db", "check", *database]) == 0
-    assert "3 entries were written before there were checksums" in capsys.readouterr().out
+    assert "not verified, from before there were checksums: 3 entries" in capsys.readouterr().out
     write(path, 4)
     assert found(path) == []
     with opened(path) as journal:

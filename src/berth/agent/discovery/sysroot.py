@@ -108,7 +108,7 @@ class Sysroot:
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
         more = (
-            LeftOut(path, f"{count} more like this were left out") for path, count in self._untold.items()
+            LeftOut(path, f"left out besides: {number} like this") for path, number in self._untold.items()
         )
         return (*self._left_out, *more)
 

@@ -18,6 +18,7 @@ from berth.api.kernel import codes
 from berth.api.kernel.access import NO_PLACE, is_no_place, no_place
 from berth.api.kernel.problem import Problem
 from berth.model import rejections as r
+from berth.model.counts import count
 from berth.model.rejections import NoFit, Rejection, SpecInvalid, TreeRule, UnknownConsumer, UnknownHost
 
 
@@ -499,7 +500,7 @@ ROWS: Final[dict[type[Rejection], Row]] = {
         nova=Wording(409, "Aggregate {r.name} already exists: choose another name."),
     ),
     r.AggregateInUse: Row(
-        nova=Wording(409, "Aggregate {r.number} has {r.hosts} hosts: remove them from it first."),
+        nova=Wording(409, "Aggregate {r.number} has {hosts}: remove {them} from it first."),
     ),
     r.AggregateHasHost: Row(
         nova=Wording(409, "Aggregate {r.number} has the host {r.host} already."),
@@ -516,8 +517,8 @@ ROWS: Final[dict[type[Rejection], Row]] = {
     r.ZoneOfServers: Row(
         nova=Wording(
             409,
-            "The availability zone of host {r.host} cannot change: it has {r.servers} servers. Migrate or "
-            "delete them first.",
+            "The availability zone of host {r.host} cannot change: it has {servers}. Migrate or "
+            "delete {them} first.",
         ),
     ),
     r.HostInAnotherZone: Row(
@@ -582,7 +583,7 @@ ROWS: Final[dict[type[Rejection], Row]] = {
     r.GroupInUse: Row(
         berth=Wording(
             409,
-            "Group {r.group} has {r.members} members: remove them first, or delete it with force=true.",
+            "Group {r.group} has {members}: remove {them} first, or delete it with force=true.",
             code=codes.CONFLICT,
         ),
     ),
@@ -630,7 +631,7 @@ ROWS: Final[dict[type[Rejection], Row]] = {
     r.GroupFitsNowhere: Row(
         berth=Wording(
             409,
-            "The {r.policy} of the group {r.name} ({r.group}) keeps its {r.members} members on one host, and "
+            "The {r.policy} of the group {r.name} ({r.group}) keeps its {members} on one host, and "
             "no other host was found that has room for all of them. {why} Make room on one host; or let "
             "members leave the group, or be apart: PATCH /berth/v1/groups/{r.group} with the policy "
             "soft-{r.policy}.",
@@ -1081,6 +1082,10 @@ def _words(rejection: Rejection, *, names_hosts: bool) -> dict[str, str]:
     return {} if words is None else words(rejection, names_hosts)
 
 
+def _them(number: int) -> str:
+    return "it" if number == 1 else "them"
+
+
 def _quota_words(rejection: r.QuotaExceeded, _: bool) -> dict[str, str]:
     names, asked, used, limits = (
         ", ".join(str(part) for part in parts) for parts in zip(*rejection.over, strict=True)
@@ -1132,7 +1137,7 @@ def _steps(nothing: NoFit) -> str:
     removing = [step for step in nothing.steps if step.removed][:_STEPS_SHOWN_MAX]
     said = []
     for step in removing:
-        said.append(f"{step.asked}: {step.left} hosts left, {step.removed} removed.")
+        said.append(f"{step.asked}: {count(step.left, 'host')} left, {step.removed:,} removed.")
         said += [pool.sentence for pool in step.pools]
         said += [step.nearest] if step.nearest else []
     if nothing.refused is not None:
@@ -1156,7 +1161,13 @@ _WORDS: Final[dict[type[Rejection], Callable[[Any, bool], dict[str, str]]]] = {
     r.ProviderExists: lambda one, _: {"taken": f"name: {one.name}" if one.id is None else f"uuid: {one.id}"},
     r.QuotaExceeded: _quota_words,
     r.GroupNameAmbiguous: lambda one, _: {"ids": ", ".join(one.ids)},
-    r.GroupFitsNowhere: lambda one, _: {"why": nova_problem(one.why).text},
+    r.GroupFitsNowhere: lambda one, _: {
+        "members": count(one.members, "member"),
+        "why": nova_problem(one.why).text,
+    },
+    r.AggregateInUse: lambda one, _: {"hosts": count(one.hosts, "host"), "them": _them(one.hosts)},
+    r.ZoneOfServers: lambda one, _: {"servers": count(one.servers, "server"), "them": _them(one.servers)},
+    r.GroupInUse: lambda one, _: {"members": count(one.members, "member"), "them": _them(one.members)},
     r.BuildSourceUnusable: lambda one, _: {"why": nova_problem(one.why).text},
     r.FlavorTooSmall: _shortage_words,
     r.KindInUse: lambda one, _: {"groups": ", ".join(one.groups)},

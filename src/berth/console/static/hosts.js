@@ -5,6 +5,7 @@ import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { askFirst } from "./actions.js";
 import { linkTo } from "./address.js";
 import { ask } from "./api.js";
+import { count } from "./format.js";
 import { chip } from "./parts.js";
 import { may, session } from "./session.js";
 
@@ -26,7 +27,7 @@ export function stateChip(host) {
   if (host.state === "down") return chip("bad", "down");
   if (host.state === "disabled") return chip("quiet", "disabled");
   if (host.complaints.length > 0) return chip("warn", "up, complaining");
-  if (host.build_failures > 0) return chip("warn", `up, ${host.build_failures} failed builds`);
+  if (host.build_failures > 0) return chip("warn", `up, ${count(host.build_failures, "failed build")}`);
   return chip("good", "up");
 }
 

@@ -5,7 +5,7 @@ import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { repeat } from "./vendor/lit-html/directives/repeat.js";
 import { changeQuery, linkTo, readAddress } from "./address.js";
 import { Refused } from "./api.js";
-import { formatAmount, formatDuration, formatNumber, formatShare, formatTime, secondsSince, sortKeyOf } from "./format.js";
+import { count, formatAmount, formatDuration, formatNumber, formatShare, formatTime, secondsSince, sortKeyOf } from "./format.js";
 
 /** @typedef {import("./vendor/lit-html/lit-html.js").TemplateResult} Template */
 /** @typedef {Template | string | number | typeof nothing} Shown */
@@ -180,7 +180,7 @@ export function table(caption, columns, rows, key, more = {}) {
       <tbody>${repeat(shown, key, (row) => html`<tr>${columns.map((one) => cell(one, row))}</tr>`)}</tbody>
     </table></div>
     ${cut > 0
-      ? html`<p class="quiet">${formatNumber(cut)} more rows. <button class="link" @click=${() => changeQuery({ rows: "all" })}>Show all</button></p>`
+      ? html`<p class="quiet">${count(cut, "more row")}. <button class="link" @click=${() => changeQuery({ rows: "all" })}>Show all</button></p>`
       : nothing}`;
 }
 

@@ -105,7 +105,7 @@ function drawFlavors({ flavors, flavors_total }) {
   return html`<div class="scroll" tabindex="0" role="region" aria-label="How many more of each flavor fit"><table><caption class="hidden">How many more of each flavor fit</caption><thead><tr><th scope="col">Flavor</th><th scope="col" class="number">More that fit</th><th scope="col"></th></tr></thead>
     <tbody>${flavors.map((one) => html`<tr><td>${one.name}</td><td class="number">${one.fits === null ? html`<span class="quiet" title=${one.text ?? ""}>not counted</span>` : `${one.exact ? "" : "≥ "}${formatNumber(one.fits)}`}</td>
       <td>${one.fits === 0 && may("berth:explain") ? html`<a href=${linkTo("why", "", { flavor: one.name })}>why?</a>` : nothing}</td></tr>`)}</tbody></table></div>
-    ${flavors_total > flavors.length ? html`<p class="quiet">${formatNumber(flavors_total - flavors.length)} more flavors.</p>` : nothing}`;
+    ${flavors_total > flavors.length ? html`<p class="quiet">${count(flavors_total - flavors.length, "more flavor")}.</p>` : nothing}`;
 }
 
 /** @param {Overview} overview */
