@@ -186,7 +186,7 @@ async def test_what_an_aggregate_may_be_called(region: RegionWorld) -> None:
     refused = await region.compute("DELETE", f"/os-aggregates/{first['id']}")
     assert refused.status == 409
     assert refused.json["conflictingRequest"]["message"] == (
-        "Aggregate 1 has 1 hosts: remove them from it first."
+        "Aggregate 1 has 1 host: remove it from the aggregate first."
     )
     both = {"add_host": {"host": "host-1"}, "set_metadata": {"metadata": {}}}
     assert (await region.compute("POST", f"{path}/action", both)).status == 400
@@ -237,7 +237,7 @@ async def test_the_zone_of_a_host_with_servers_stays(region: RegionWorld) -> Non
         await region.compute("PUT", f"/os-aggregates/{east['id']}", change),
     ):
         assert refused.status == 409
-        assert "cannot change: it has 1 servers" in refused.json["conflictingRequest"]["message"]
+        assert "cannot change: it has 1 server." in refused.json["conflictingRequest"]["message"]
     assert zones_of(region, 1) == ["east"]
     # What is no zone is nobody's promise.
     assert (await add(region, await new(region, "fast"), 1)).status == 200

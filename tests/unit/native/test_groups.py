@@ -84,7 +84,7 @@ async def test_a_group_is_created_shown_listed_changed_and_deleted(world: Applic
     assert (changed["group"]["name"], changed["group"]["max_per_domain"]) == ("new", 2)
     refused = await world.ask("DELETE", f"/berth/v1/groups/{it['uuid']}")
     assert (refused.status, refused.error["code"]) == (409, "berth.conflict")
-    assert "has 1 members: remove them first, or delete it with force=true" in refused.error["detail"]
+    assert "has 1 member: remove it first, or delete it with force=true" in refused.error["detail"]
     assert (await world.ask("DELETE", f"/berth/v1/groups/{it['uuid']}?force=true")).status == 204
     assert (await world.get(f"/berth/v1/groups/{it['uuid']}")).status == 404
 

@@ -500,7 +500,7 @@ ROWS: Final[dict[type[Rejection], Row]] = {
         nova=Wording(409, "Aggregate {r.name} already exists: choose another name."),
     ),
     r.AggregateInUse: Row(
-        nova=Wording(409, "Aggregate {r.number} has {hosts}: remove {them} from it first."),
+        nova=Wording(409, "Aggregate {r.number} has {hosts}: remove {them} from the aggregate first."),
     ),
     r.AggregateHasHost: Row(
         nova=Wording(409, "Aggregate {r.number} has the host {r.host} already."),
