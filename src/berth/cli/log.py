@@ -9,6 +9,7 @@ taken up again after the last event that came.
 
 import argparse
 import asyncio
+import itertools
 import re
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -32,7 +33,9 @@ _LIMIT_MAX: Final = 10_000
 _PAGE: Final = 1_000
 _CHANGES_SHOWN: Final = 8
 _QUIET: Final = ("internal", "provider_version", "cell")
-"""Kinds of changes that are no news to people."""
+"""Kinds of changes that are no news to people, unless they ask for them."""
+_PAGES_MAX: Final = 50
+"""How far is looked back for news, where there is nothing else."""
 _AGE: Final = re.compile(r"([0-9]{1,6})(s|m|h|d)")
 _UNIT_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _PAUSE_S: Final = 1.0
@@ -117,19 +120,19 @@ async def _fetch(client: Client, arguments: argparse.Namespace) -> dict[str, Any
     query = _make_query(arguments)
     query |= {name: getattr(arguments, name) for name in ("since", "until") if getattr(arguments, name)}
     events: list[dict[str, Any]] = []
-    while True:
-        room = arguments.limit - len(events)
-        page = await client.fetch(
-            "GET", f"{_PATH}?{urlencode({**query, 'newest': 'true', 'limit': min(room, _PAGE)})}"
-        )
-        events += page["events"]
-        if page["complete"] or len(events) >= arguments.limit:
-            return {
-                "events": events[: arguments.limit][::-1],
-                "looked_back_to": page["looked_back_to"],
-                "looked_back_at": page["looked_back_at"],
-            }
+    for number in itertools.count(1):
+        room = _PAGE if number > 1 else min(arguments.limit, _PAGE)
+        page = await client.fetch("GET", f"{_PATH}?{urlencode({**query, 'newest': 'true', 'limit': room})}")
+        # People are shown news, so they are looked for; a program gets what there is.
+        events += [one for one in page["events"] if arguments.json or _list_news(one, arguments.kind)]
+        if page["complete"] or len(events) >= arguments.limit or number == _PAGES_MAX:
+            break
         query["before"] = page["next"]
+    return {
+        "events": events[: arguments.limit][::-1],
+        "looked_back_to": page["looked_back_to"],
+        "looked_back_at": page["looked_back_at"],
+    }
 
 
 def _make_query(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -141,21 +144,21 @@ def _render(data: dict[str, Any], arguments: argparse.Namespace) -> RenderableTy
     if not data["events"]:
         looked = f"; looked back to {data['looked_back_at']}" if data["looked_back_at"] else ""
         return f"there are no such changes{looked}"
-    return stack(*(show_event(event) for event in data["events"] if _list_news(event)))
+    return stack(*(show_event(event, arguments.kind) for event in data["events"]))
 
 
-def _list_news(event: dict[str, Any]) -> list[dict[str, Any]]:
-    return [change for change in event["changes"] if change["kind"] not in _QUIET]
+def _list_news(event: dict[str, Any], kind: str | None) -> list[dict[str, Any]]:
+    return [change for change in event["changes"] if change["kind"] == kind or change["kind"] not in _QUIET]
 
 
-def show_event(event: dict[str, Any]) -> Text:
+def show_event(event: dict[str, Any], kind: str | None = None) -> Text:
     """A line for the request, and a line for each of the first changes."""
     shown = Text(event["at"], style="bold")
     shown.append(
         f"  {event['index']}  {clean(event['user'] or '-')}  {clean(event['action'])}", style="not bold"
     )
     shown.append(f"  {clean(event['request_id'])}", style="not bold dim")
-    changes = _list_news(event)
+    changes = _list_news(event, kind)
     for change in changes[:_CHANGES_SHOWN]:
         shown.append(f"\n  {format_change(change)}", style="not bold")
     more = len(changes) - _CHANGES_SHOWN
@@ -173,8 +176,8 @@ async def follow(arguments: argparse.Namespace, client: Client, screen: Screen) 
         async for event in _stream(client, _make_query(arguments)):
             if arguments.json:
                 screen.print_json(event, in_one_line=True)
-            elif _list_news(event):
-                screen.print(show_event(event))
+            elif _list_news(event, arguments.kind):
+                screen.print(show_event(event, arguments.kind))
     except ClientError as error:
         raise CommandError(str(error)) from error
     finally:

@@ -44,7 +44,8 @@ async def _fetch(client: Client, arguments: argparse.Namespace) -> dict[str, Any
 def _render(data: dict[str, Any], arguments: argparse.Namespace) -> RenderableType:
     operations = data["operations"]
     if not operations:
-        return "there are no such operations"
+        is_filtered = any((arguments.host, arguments.server, arguments.state))
+        return "there are no such operations" if is_filtered else "nothing is under way or has failed"
     columns = (
         TableColumn("server", shrinks=True),
         "operation",

@@ -83,7 +83,8 @@ async def fetch_servers(client: Client, filters: Mapping[str, str]) -> list[dict
 def _render(data: dict[str, Any], arguments: argparse.Namespace) -> RenderableType:
     servers = data["servers"]
     if not servers:
-        return "there are no such servers"
+        is_filtered = any((arguments.name, arguments.host, arguments.status, arguments.project))
+        return "there are no such servers" if is_filtered else "there are no servers"
     columns = (
         TableColumn("name", shrinks=True),
         "status",

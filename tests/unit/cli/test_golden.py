@@ -21,6 +21,7 @@ from berth.cli.program import make_parser
 from berth.cli.question import Question
 from berth.cli.region import API_VERSIONS
 from berth.client import connect_directly
+from berth.model.servers import CellStatus
 from tests.worlds import RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
@@ -166,6 +167,20 @@ async def test_servers_of_a_host_that_is_named_by_its_uuid(region: RegionWorld) 
     id = await region.active("mail", host="host-2")
     _, text = await ask(region, servers.QUESTION, ["servers", "--host", uuid_of(2), "--json"], None)
     assert [one["id"] for one in msgspec.json.decode(text)["servers"]] == [id]
+
+
+async def test_what_is_no_news_does_not_hide_the_news(region: RegionWorld) -> None:
+    """A cell that is heard of is written down once a minute."""
+    for minute in range(1, 6):
+        await region.put(CellStatus(id="cell-1", heard_at_s=60 * minute))
+    _, before = await ask(region, log.QUESTION, ["log", "--limit", "2"], None)
+    assert "server cache created" in before
+    assert "down, build_failures 2" in before
+    assert "conductor_heard" not in before
+    _, asked = await ask(region, log.QUESTION, ["log", "--limit", "2", "--kind", "cell"], None)
+    assert asked.count("conductor_heard") == 2
+    _, text = await ask(region, log.QUESTION, ["log", "--limit", "2", "--json"], None)
+    assert [one["changes"][0]["kind"] for one in msgspec.json.decode(text)["events"]] == ["cell", "cell"]
 
 
 async def test_a_change_is_not_repeated(region: RegionWorld) -> None:
