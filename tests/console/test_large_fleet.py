@@ -2,6 +2,7 @@
 it has changed. ``make bench-console`` measures ten thousand."""
 
 import itertools
+import json
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -20,6 +21,10 @@ from tests.servers import ServerProcess, berth, running
 pytestmark = pytest.mark.clients
 
 HOSTS: Final = 1500
+WAITING_MAX: Final = 2000
+"""As live.js has it."""
+EVENTS: Final = 20_500
+"""More than fleet.js keeps while it waits for an answer."""
 CLAIMS: Final = 40
 
 
@@ -169,6 +174,58 @@ def test_an_event_that_comes_before_the_list_that_lacks_it_is_added(
     console.page.evaluate("location.hash = '#/fleet?group=none'")
     expect(console.page.get_by_text(f"{HOSTS:,} hosts.")).to_be_visible()
     expect_used(console, ledger)
+
+
+def hold_first(page: Page, address: str) -> list[Route]:
+    """Hold the first request to an address back; whoever has its route can answer it."""
+    held: list[Route] = []
+
+    def handle(route: Route) -> None:
+        if held:
+            route.continue_()
+        else:
+            held.append(route)
+
+    page.route(address, handle)
+    return held
+
+
+def test_no_more_events_are_kept_than_may_be(console: ConsolePage, ledger: Ledger) -> None:
+    """No frame is drawn for a while, so nobody takes the events; and the list of hosts is on its way, so they
+    are kept for it, too."""
+    page = console.page
+    stream, hosts = "**/berth/v1/events?stream=true*", "**/berth/v1/hosts?limit=*"
+    streams, lists = hold_first(page, stream), hold_first(page, hosts)
+    with page.expect_request(stream):
+        enter(console, "why")
+    page.evaluate(
+        # A list that took long is not read again soon: for the page it takes no time.
+        "async () => { performance.now = () => 10000; const {listen} = await import('/console/live.js');"
+        "window.taken = 0; window.parsed = 0; listen(() => window.taken++, () => {}); const {parse} = JSON;"
+        "JSON.parse = text => { const made = parse(text); if (made?.changes) window.parsed++; return made } }"
+    )
+    with page.expect_request(hosts):
+        page.evaluate("location.hash = '#/fleet?group=none'")
+    page.evaluate(
+        "() => { window.frames_held = []; window.frame = requestAnimationFrame;"
+        "window.requestAnimationFrame = one => frames_held.push(one) }"
+    )
+    index = ledger.ask("GET", "/berth/v1/events?newest=true&limit=1")["index"]
+    event = {"index": index, "at": "2026-01-01T00:00:00Z", "request_id": "", "action": "", "changes": []}
+    body = f"id: {index}\ndata: {json.dumps(event)}\n\n" * EVENTS
+    streams[0].fulfill(content_type="text/event-stream", body=body)
+    page.wait_for_function("most => window.parsed >= most", arg=WAITING_MAX, polling=100)
+    page.wait_for_timeout(500)
+    assert page.evaluate("window.parsed") < EVENTS / 2
+    assert page.evaluate("window.taken") == 0
+    page.evaluate("() => { window.requestAnimationFrame = frame; for (const one of frames_held) frame(one) }")
+    page.wait_for_function("all => window.taken === all", arg=EVENTS, polling=100)
+    lists[0].continue_()
+    # More came than are kept: the list is read again.
+    with page.expect_request(lambda request: request.url.endswith("/berth/v1/hosts?limit=1000")):
+        pass
+    expect(page.get_by_text(f"{HOSTS:,} hosts.")).to_be_visible()
+    expect_live(console)
 
 
 @pytest.mark.parametrize("view", ["fleet?group=none", "groups"])

@@ -62,6 +62,8 @@ const toAsk = new Set();
 const unknown = new Set();
 let isWanted = false;
 let isReading = false;
+/** Whether the list has to be read again once it is read: something is missing in it. */
+let isAskedAgain = false;
 let readAt = 0;
 let pause = READ_PACE_MS;
 /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -108,8 +110,12 @@ export function findHost(nameOrUuid) {
 }
 
 async function readFleet() {
-  if (isReading) return;
+  if (isReading) {
+    isAskedAgain = true;
+    return;
+  }
   isReading = true;
+  isAskedAgain = false;
   const began = performance.now();
   const { hosts } = fleet;
   const before = [...hosts.keys()];
@@ -133,6 +139,7 @@ async function readFleet() {
   isReading = false;
   if (isOurs()) touch(true);
   else if (isWanted) void readFleet();
+  if (isAskedAgain) readLater();
 }
 
 function readLater() {

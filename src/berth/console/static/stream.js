@@ -5,7 +5,8 @@
  *     connecting -> catching up -> live -> lost -> (a pause) -> connecting
  *     hidden tab: paused, and resumed from the last index when it is shown again
  *
- * Every event comes once, in order. Where the journal no longer has what comes next (410), `onReset` is called
+ * Every event comes once, in order: those that were written together are handed on together, as soon as the last of
+ * them, which has the id, is there. Where the journal no longer has what comes next (410), `onReset` is called
  * and the stream goes on from the end: whoever listens reads its lists again.
  */
 
@@ -34,6 +35,9 @@ export class EventStream {
     this.index = null;
     /** Where the journal ended when this connection began: below it, the stream is catching up. */
     this.end = 0;
+    /** Events whose id has not come yet. */
+    /** @type {Api.Event[]} */
+    this.batch = [];
     this.failures = 0;
     /** @type {AbortController | null} */
     this.connection = null;
@@ -103,6 +107,7 @@ export class EventStream {
     const page = await get(`berth/v1/events?limit=1${this.index === null ? "" : `&after=${this.index}`}`);
     this.end = page.index;
     this.index ??= page.index;
+    this.batch = [];
     const ended = new AbortController();
     const giveUp = () => ended.abort();
     signal.addEventListener("abort", giveUp);
@@ -124,9 +129,12 @@ export class EventStream {
         text += value;
         const parts = text.split("\n\n");
         text = parts.pop() ?? "";
-        for (const part of parts) this.take(part);
+        for (const part of parts) {
+          this.take(part);
+          await this.calls.room();
+          if (ended.signal.aborted) return;
+        }
         if (this.condition === "catching up" && this.index >= this.end) this.become("live");
-        await this.calls.room();
         watchdog = setTimeout(giveUp, this.silenceMs);
       }
     } finally {
@@ -153,8 +161,10 @@ export class EventStream {
       const refusal = JSON.parse(data);
       throw new Refused(refusal.detail ?? "The stream has ended.", refusal.status ?? 0, refusal.request_id ?? "");
     }
-    if (data !== "") this.calls.onEvent(JSON.parse(data));
-    if (id !== "") this.index = Number(id);
+    if (data !== "") this.batch.push(JSON.parse(data));
+    if (id === "") return;
+    for (const event of this.batch.splice(0)) this.calls.onEvent(event);
+    this.index = Number(id);
   }
 }
 
