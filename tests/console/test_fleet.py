@@ -52,6 +52,7 @@ def test_squares_are_drawn_for_the_dark_whenever_it_comes(console: Console) -> N
 
 
 def test_keys_choose_a_host_and_open_it(console: Console) -> None:
+    id = create_server(console, "pointed", host="host-0002")
     console.enter("fleet?group=none")
     squares = console.page.get_by_role("group", name=f"All hosts: {HOSTS} hosts")
     squares.focus()
@@ -59,8 +60,10 @@ def test_keys_choose_a_host_and_open_it(console: Console) -> None:
     squares.press("ArrowRight")
     expect(console.page.get_by_role("complementary")).to_contain_text("host-0002")
     expect(console.page.get_by_role("complementary")).to_contain_text("MEMORY_MB")
+    expect(console.page.get_by_role("complementary")).to_contain_text("pointed 1 VCPU, 512 MiB, 1 GiB")
     squares.press("Enter")
     expect(console.page.get_by_role("heading", name="host-0002", level=1)).to_be_visible()
+    console.ask("DELETE", f"/compute/v2.1/servers/{id}")
 
 
 def test_a_host_shows_its_tree_and_who_holds_it(console: Console) -> None:
@@ -77,7 +80,8 @@ def test_a_host_shows_its_tree_and_who_holds_it(console: Console) -> None:
     holds.get_by_role("link").click()
     expect(page.get_by_role("heading", name="holder", level=1)).to_be_visible()
     page.go_back()
-    page.get_by_role("link", name="Operations").click()
+    expect(page.get_by_role("region", name="Last changes")).to_contain_text("holder")
+    page.get_by_role("region", name="Operations").get_by_role("link", name="all of them").click()
     expect(page.get_by_label("Host", exact=True)).to_have_value(host["name"])
     expect(page.get_by_role("region", name="Under way")).to_contain_text("Nothing is under way.")
     console.ask("DELETE", f"/compute/v2.1/servers/{id}")

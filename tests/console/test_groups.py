@@ -26,6 +26,10 @@ def test_a_group_is_made_and_shows_its_members_and_its_room(console: Console) ->
     console.ask("POST", f"/berth/v1/groups/{uuid}/members", {"add": [server]})
     grid = page.get_by_role("region", name="Members by host")
     expect(grid).to_contain_text("1 member, room for 2")
+    expect(grid).to_contain_text(f"and {HOSTS - 1} hosts without a member, room for 3 on each")
+    expect(
+        page.get_by_role("region", name="Members", exact=True).get_by_role("link", name="member")
+    ).to_be_visible()
     expect(grid).to_contain_text(str(show_server(console, server)["OS-EXT-SRV-ATTR:host"]))
     console.ask("DELETE", f"/compute/v2.1/servers/{server}")
     expect(page.get_by_text("It has no members.")).to_be_visible()
@@ -63,6 +67,9 @@ def test_a_cluster_that_does_not_fit_is_offered_the_ratio_that_would(console: Co
 
 def test_a_pool_shows_how_full_it_is_and_who_may_use_it(console: Console) -> None:
     aggregate = "10000000-0000-4000-8000-000000000001"
+    path = f"/resource_providers/{console.ask('GET', '/berth/v1/hosts/host-0002')['host']['uuid']}/aggregates"
+    before = console.ask("GET", path)
+    after = console.ask("PUT", path, before | {"aggregates": [*before["aggregates"], aggregate]})
     pool = {"name": "disks", "inventories": {"DISK_GB": {"total": 1000}}, "aggregates": [aggregate]}
     uuid = console.ask("POST", "/berth/v1/pools", {"pool": pool})["pool"]["uuid"]
     console.enter("pools")
@@ -71,6 +78,13 @@ def test_a_pool_shows_how_full_it_is_and_who_may_use_it(console: Console) -> Non
     page.get_by_role("link", name="disks").click()
     expect(page.get_by_role("heading", name="disks", level=1)).to_be_visible()
     expect(page.get_by_role("region", name="Who uses it")).to_contain_text("Nobody.")
+    page.get_by_role("region", name="Which hosts may use it").get_by_role("link", name="host-0002").click()
+    tree = page.get_by_role("region", name="What it has")
+    expect(tree).to_contain_text("Pools that it can use")
+    expect(tree.get_by_role("listitem").filter(has=page.get_by_role("link", name="disks"))).to_contain_text(
+        "1 host"
+    )
+    console.ask("PUT", path, after | {"aggregates": before["aggregates"]})
     console.ask("DELETE", f"/berth/v1/pools/{uuid}")
 
 

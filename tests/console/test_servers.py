@@ -70,11 +70,20 @@ def test_a_server_shows_its_host_its_amounts_and_its_steps(console: Console) -> 
     expect(page.get_by_role("region", name="Where and what")).to_contain_text(host)
     holds = page.get_by_role("region", name="What it holds").get_by_role("row", name=host)
     expect(holds).to_contain_text("VCPU 1, MEMORY_MB 512 MiB")
+    expect(holds).to_contain_text("the same")
     operations = page.get_by_role("region", name="Operations")
     expect(operations.get_by_role("heading", name="create")).to_be_visible()
     console.ask("POST", f"/compute/v2.1/servers/{id}/action", {"os-stop": None})
     expect(operations.get_by_role("heading", name="stop")).to_be_visible()
     expect(page.get_by_text("SHUTOFF")).to_be_visible()
+    held = console.ask("GET", f"/allocations/{id}")
+    [(provider, one)] = held["allocations"].items()
+    for vcpus, said in ((2, "Another client has changed what it holds"), (1, "the same")):
+        held["allocations"] = {provider: {"resources": one["resources"] | {"VCPU": vcpus}}}
+        console.ask("PUT", f"/allocations/{id}", held)
+        held["consumer_generation"] += 1
+        expect(page.get_by_role("region", name="What it holds")).to_contain_text(said)
+        expect(holds).to_contain_text(f"VCPU {vcpus}, ")
     console.ask("DELETE", f"/compute/v2.1/servers/{id}")
 
 

@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import expect
 
-from tests.console.conftest import Console
+from tests.console.conftest import HOSTS, Console
 from tests.console.test_servers import create_server, show_server
 
 pytestmark = pytest.mark.clients
@@ -45,6 +45,25 @@ def test_hosts_that_a_constraint_removed_are_named(console: Console) -> None:
     row.get_by_text("which hosts").click()
     expect(row.get_by_role("link")).to_have_text(["host-0001"])
     console.ask("PATCH", "/berth/v1/hosts/host-0001", {"host": {"disabled": False}})
+
+
+def test_what_would_help_can_be_done(console: Console) -> None:
+    group = console.ask("POST", "/berth/v1/groups", {"group": {"name": "apart", "policy": "anti-affinity"}})
+    uuid = group["group"]["uuid"]
+    console.ask("PATCH", "/berth/v1/hosts/host-0001", {"host": {"disabled": True, "reason": "test"}})
+    console.enter(f"why?flavor=m1.tiny&count={HOSTS}&group={uuid}")
+    page = console.page
+    expect(page.get_by_role("region", name="The answer")).to_contain_text("with the host host-0001 enabled")
+    page.get_by_role("button", name="Enable host-0001").click()
+    page.get_by_role("dialog").get_by_role("button", name="Enable host-0001").click()
+    expect(page.get_by_role("heading", name="It fits")).to_be_visible()
+    assert console.ask("GET", "/berth/v1/hosts/host-0001")["host"]["state"] == "up"
+    page.get_by_label("How many").fill(str(HOSTS + 1))
+    page.get_by_role("button", name="Ask").click()
+    page.get_by_role("button", name="Allow 2 of apart on each host").click()
+    page.get_by_role("dialog").get_by_role("button", name="Allow 2 of apart").click()
+    expect(page.get_by_role("heading", name="It fits")).to_be_visible()
+    console.ask("DELETE", f"/berth/v1/groups/{uuid}")
 
 
 def test_a_server_in_error_says_why_and_whether_it_would_fit_now(console: Console) -> None:

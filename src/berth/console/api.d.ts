@@ -594,6 +594,7 @@ declare namespace Api {
     created_at: string;
     domain: string;
     domains: Array<DomainCount>;
+    domains_total: number;
     max_per_domain: number | null;
     max_skew: number | null;
     member_count: number;
@@ -789,6 +790,7 @@ declare namespace Api {
 
   interface Member {
     consumer_uuid: string;
+    name: string | null;
     standing: Array<Standing>;
     stands_for: string;
   }
@@ -1265,6 +1267,7 @@ declare namespace Api {
     added_by_others: Record<string, Record<string, number>>;
     allocations: Record<string, Record<string, number>>;
     conflict: ConflictDetail | null;
+    holds: Record<string, Record<string, number>>;
     host: string | null;
     migration: string | null;
     name: string;

@@ -70,11 +70,13 @@ async def test_a_group_is_created_shown_listed_changed_and_deleted(world: Applic
     assert shown["members"] == [
         {
             "consumer_uuid": uuid_of(101),
+            "name": None,
             "stands_for": uuid_of(101),
             "standing": [{"host_uuid": uuid_of(2), "host_name": "host-2", "domains": [uuid_of(2)]}],
         }
     ]
     assert shown["domains"] == [{"domain": uuid_of(2), "name": "host-2", "members": 1}]
+    assert shown["domains_total"] == len((await world.get("/berth/v1/hosts")).json["hosts"])
     [listed] = (await world.get("/berth/v1/groups")).json["groups"]
     assert listed["member_count"] == 1
     assert (await world.get("/berth/v1/groups?project=nobody")).json["groups"] == []

@@ -3,11 +3,13 @@
 from typing import Annotated, Final, Literal
 
 import msgspec
+import numpy as np
 from msgspec import UNSET, Meta, UnsetType
 
 from berth.api.kernel.http import Response
 from berth.api.kernel.paging import behind, render_keys, take_first
 from berth.api.kernel.times import show_time
+from berth.api.native.allocations import name_of_consumer
 from berth.api.native.calls import NativeCall, NativeRoute, answer_from, change_found, respond
 from berth.api.native.fields import (
     LIMIT_DEFAULT,
@@ -25,6 +27,7 @@ from berth.api.native.fields import (
 from berth.model import commands as c
 from berth.model.groups import HOST, MEMBERS_MAX, Group, Policy
 from berth.model.ids import GroupId
+from berth.model.placement import SHARES_VIA_AGGREGATE
 from berth.model.rejections import GroupNotFound, Rejection
 from berth.sagas.proposals import delete_group as propose_deletion
 from berth.view import View
@@ -42,10 +45,11 @@ class Standing(msgspec.Struct):
 
 
 class Member(msgspec.Struct):
-    """``stands_for`` is the consumer itself, or the server that this migration moves. ``standing`` is empty
-    for a member that holds nothing yet."""
+    """``stands_for`` is the consumer itself, or the server that this migration moves. ``name`` is that of the
+    server; null for one that is no server here. ``standing`` is empty for a member that holds nothing yet."""
 
     consumer_uuid: Uuid
+    name: str | None
     stands_for: Uuid
     standing: list[Standing]
 
@@ -79,8 +83,11 @@ class GroupsPage(msgspec.Struct):
 
 
 class GroupDetail(GroupSummary):
+    """``domains`` are those that have members, ``domains_total`` is how many there are of the kind."""
+
     members: list[Member]
     domains: list[DomainCount]
+    domains_total: int
 
 
 class OneGroup(msgspec.Struct):
@@ -275,7 +282,12 @@ def _summarize(record: GroupRecord) -> GroupSummary:
 
 def _describe(view: View, record: GroupRecord) -> GroupDetail:
     summary = msgspec.structs.asdict(_summarize(record))
-    return GroupDetail(**summary, members=_list_members(view, record), domains=_count_domains(view, record))
+    return GroupDetail(
+        **summary,
+        members=_list_members(view, record),
+        domains=_count_domains(view, record),
+        domains_total=_count_all_domains(view, record.group.domain),
+    )
 
 
 def _list_members(view: View, record: GroupRecord) -> list[Member]:
@@ -287,7 +299,7 @@ def _list_members(view: View, record: GroupRecord) -> list[Member]:
             Standing(host.id, host.name, list(view.groups.domains_of(host, record.group.domain)))
             for host in hosts
         ]
-        found.append(Member(id, stands_for, standing))
+        found.append(Member(id, name_of_consumer(view, id), stands_for, standing))
     return found
 
 
@@ -297,6 +309,14 @@ def _count_domains(view: View, record: GroupRecord) -> list[DomainCount]:
         DomainCount(domain, groups.domain_name(domain, record.hosts), len(members))
         for domain, members in sorted(groups.standing(record).items())
     ]
+
+
+def _count_all_domains(view: View, kind: str) -> int:
+    if kind != HOST:
+        return len(list(view.groups.of_kind(kind)))
+    sharing = view.rows_with_trait(SHARES_VIA_AGGREGATE)
+    view.steps.take(len(sharing))
+    return int(np.count_nonzero(view.roots())) - sum(view.is_pool(view.record(row)) for row in sharing)
 
 
 ROUTES: Final = (

@@ -25,7 +25,7 @@ from berth.model.rejections import NeedNotFound, Rejection, ServerNotFound
 from berth.model.saga_runs import Assignment
 from berth.model.servers import Host, Server
 from berth.sagas import needs
-from berth.sagas.conflicts import ConflictRules, as_dict
+from berth.sagas.conflicts import ConflictRules, as_dict, held_now
 from berth.view import View
 
 # -- answers ------------------------------------------------------------------------------------
@@ -54,8 +54,8 @@ class ConflictDetail(msgspec.Struct):
 
 
 class ServerDetail(msgspec.Struct):
-    """A server as its record has it. ``allocations`` is what was last written for it; ``added_by_others`` is
-    the part of that which other clients added."""
+    """A server as its record has it. ``allocations`` is what was last written for it: what it should hold.
+    ``added_by_others`` is the part of that which other clients added. ``holds`` is what it holds now."""
 
     uuid: Uuid
     name: str
@@ -66,6 +66,7 @@ class ServerDetail(msgspec.Struct):
     migration: Uuid | None
     allocations: Held
     added_by_others: Held
+    holds: Held
     conflict: ConflictDetail | None
 
 
@@ -107,6 +108,7 @@ def show_server(view: View, call: NativeCall) -> OneServer:
             migration=server.migration,
             allocations=as_dict(server.held),
             added_by_others=as_dict(server.kept),
+            holds=as_dict(held_now(view, server.id)),
             conflict=None
             if conflict is None
             else ConflictDetail(

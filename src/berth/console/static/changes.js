@@ -4,6 +4,7 @@
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { linkTo } from "./address.js";
 import { findHost } from "./fleet.js";
+import { formatAmount } from "./format.js";
 
 /** @typedef {import("./sources.js").AnyChange} AnyChange */
 
@@ -29,21 +30,35 @@ export function subjectOf(change) {
 }
 
 /**
- * Whether a change says nothing to people: it is of a version, of what only programs read, or of how far an action is
- * without a step that has ended.
+ * Whether a change says nothing to people: it is of a version, of what only programs read, of how far an action is
+ * without a step that has ended, or of a cell that is as it was.
  * @param {AnyChange} change
+ * @param {string} [kind] that is asked for: none of it is noise
  */
-export function isNoise(change) {
-  return change.kind === "provider_version" || change.kind === "internal" || (change.kind === "action" && !isDifferent(change));
+export function isNoise(change, kind = "") {
+  switch (change.kind) {
+    case kind:
+      return false;
+    case "provider_version":
+    case "internal":
+      return true;
+    case "action":
+      return !isDifferent(change);
+    case "cell":
+      return change.before !== null && change.after !== null && changedFields(change.before, change.after).every((name) => name === "conductor_heard");
+    default:
+      return false;
+  }
 }
 
 /**
  * The changes of one request. What one of them calls by its name, the others are called by too.
  * @param {AnyChange[]} changes
  * @param {number} most
+ * @param {string} [kind] that is asked for
  */
-export function drawChanges(changes, most) {
-  const shown = changes.filter((change) => !isNoise(change));
+export function drawChanges(changes, most, kind = "") {
+  const shown = changes.filter((change) => !isNoise(change, kind));
   const names = new Map(shown.map(subjectOf).filter(({ name }) => name !== "").map(({ id, name }) => [id, name]));
   return shown.slice(0, most).map((change) => drawChange(change, names));
 }
@@ -96,7 +111,7 @@ function drawFields(before, after) {
   if (isPlain(after)) return html`<span>${tell(before)} → ${tell(after)}</span>`;
   const names = changedFields(before, after);
   const rest = names.length - FIELDS_SHOWN;
-  return html`${names.slice(0, FIELDS_SHOWN).map((name) => html`<span class="field">${name} ${before[name] === undefined ? nothing : html`${tell(before[name])} → `}<b>${tell(after[name])}</b></span> `)}${rest > 0 ? html`<span class="quiet">and ${rest} more</span>` : nothing}`;
+  return html`${names.slice(0, FIELDS_SHOWN).map((name) => html`<span class="field">${name} ${before[name] === undefined ? nothing : html`${tell(before[name], name)} → `}<b>${tell(after[name], name)}</b></span> `)}${rest > 0 ? html`<span class="quiet">and ${rest} more</span>` : nothing}`;
 }
 
 /** @param {unknown} value */
@@ -109,11 +124,23 @@ function isPlain(value) {
  * @param {any} after
  */
 function changedFields(before, after) {
-  return Object.keys({ ...before, ...after }).filter((name) => !NOISE.has(name) && tell(before[name]) !== tell(after[name]));
+  return Object.keys({ ...before, ...after }).filter((name) => !NOISE.has(name) && JSON.stringify(before[name]) !== JSON.stringify(after[name]));
 }
 
-/** @param {unknown} value */
-function tell(value) {
-  const text = value === null || value === undefined ? "none" : typeof value === "object" ? JSON.stringify(value).replaceAll('"', "") : String(value);
+/**
+ * @param {unknown} value
+ * @param {string} [name] of the field
+ */
+function tell(value, name = "") {
+  const text = name === "allocations" ? tellAllocations(/** @type {any} */ (value ?? {})) : value === null || value === undefined ? "none" : typeof value === "object" ? JSON.stringify(value).replaceAll('"', "") : String(value);
   return text.length > TEXT_SHOWN ? `${text.slice(0, TEXT_SHOWN)} …` : text;
+}
+
+/**
+ * What is held of which provider. Hosts have their names, as far as they are known.
+ * @param {Record<string, Record<string, number>>} allocations
+ */
+function tellAllocations(allocations) {
+  const parts = Object.entries(allocations).map(([provider, held]) => `${Object.entries(held).map(([name, amount]) => `${name} ${formatAmount(name, amount)}`).join(", ")} on ${findHost(provider)?.name ?? provider.slice(0, 8)}`);
+  return parts.join("; ") || "nothing";
 }

@@ -170,7 +170,7 @@ export function drawCluster({ id }) {
         ${may("berth:clusters:delete") ? html`<button class="danger" @click=${() => askFirst(deleting(cluster))}>Delete</button>` : nothing}
       </div></div>
     ${cluster.fault ? html`<div class="refusal"><p>${cluster.fault}</p></div>` : nothing}
-    ${panel("What it is", facts([["Id", html`<code>${cluster.uuid}</code>`], ["Keeps apart", tellRule(cluster)], ["Project", cluster.project_id], ...cluster.node_groups.map((group) => /** @type {[string, string]} */ ([`Node group ${group.name}`, `${group.count} × ${group.flavor}`]))]))}
+    ${panel("What it is", facts([["Id", html`<code>${cluster.uuid}</code>`], ["Keeps apart", tellRule(cluster)], ...groupsOf(cluster), ["Project", cluster.project_id], ...cluster.node_groups.map((group) => /** @type {[string, string]} */ ([`Node group ${group.name}`, `${group.count} × ${group.flavor}`]))]))}
     ${cluster.nodes.some((node) => node.host_name !== null) ? panel("Nodes by host", drawGrid(cluster)) : nothing}
     ${panel("Nodes", table("Nodes", nodeColumns(cluster), cluster.nodes, (one) => one.name, { empty: "It has no nodes." }))}`);
 }
@@ -183,14 +183,26 @@ async function readCluster(id) {
   return cluster;
 }
 
+/**
+ * The groups that keep its nodes apart: what room they leave is there.
+ * @param {Cluster} cluster
+ * @returns {Array<[string, import("../parts.js").Shown]>}
+ */
+function groupsOf({ groups }) {
+  if (groups.length === 0 || !may("berth:groups:show")) return [];
+  return [[count(groups.length, "group"), html`${groups.map((uuid, place) => html`${link("group", uuid, `group ${place + 1}`)} `)}`]];
+}
+
 /** @param {Cluster} cluster */
 function drawGrid(cluster) {
+  const isByHost = cluster.anti_affinity_domain === "host" && cluster.groups.length > 0;
   /** @type {Map<string, Api.ClusterNode[]>} */
   const hosts = new Map();
   for (const node of cluster.nodes) if (node.host_name !== null) hosts.set(node.host_name, [...(hosts.get(node.host_name) ?? []), node]);
   return html`<ul class="grid">${[...hosts].sort().map(([host, nodes]) => html`<li>
     <div>${link("host", host)}</div>
-    ${nodes.map((node) => html`<div class="quiet">${node.name}${node.group_uuid === null ? "" : ` (group ${cluster.groups.indexOf(node.group_uuid) + 1})`}</div>`)}
+    ${nodes.map((node) => html`<div class="quiet">${node.name}${node.group_uuid === null || cluster.groups.length === 1 ? "" : ` (group ${cluster.groups.indexOf(node.group_uuid) + 1})`}</div>`)}
+    ${isByHost ? html`<div class="quiet">room for ${Math.max(0, cluster.anti_affinity_ratio - nodes.filter((node) => node.group_uuid !== null).length)} that keep apart</div>` : nothing}
     ${nodes.some((node) => node.host_down) ? chip("bad", "down") : nothing}
   </li>`)}</ul>`;
 }

@@ -6,7 +6,7 @@ import { repeat } from "../vendor/lit-html/directives/repeat.js";
 import { goTo, linkTo } from "../address.js";
 import { get } from "../api.js";
 import { findHost, fleet, hostsByName, wantFleet } from "../fleet.js";
-import { count, formatShare, sortKeyOf } from "../format.js";
+import { count, formatAmount, formatShare, sortKeyOf } from "../format.js";
 import { redraw } from "../frame.js";
 import { classesOf, domainOf, stateChip } from "../hosts.js";
 import { bar, choice, filters, link, refusalOf, table, textFilter } from "../parts.js";
@@ -21,6 +21,8 @@ const HOSTS_ASKED_FOR_CLASSES = 200;
 const REST_MS = 250;
 const TABLE_FOR_MS = 1000;
 const HOSTS_DRAWN_LIVE = 1000;
+/** So many builds that failed in a row make a full square. */
+const FAILURES_FULL = 5;
 
 /** @type {{ uuid: string | null, isResting: boolean }} */
 let pointed = { uuid: null, isResting: false };
@@ -40,7 +42,7 @@ export function drawFleet({ query }) {
       ${filters(
         choice("as", "Show as", [["", "squares"], ["table", "table"]]),
         choice("group", "Group by", groupings(), "cell"),
-        isTable ? html`` : choice("by", "Fullness of", [...classes.map((name) => /** @type {[string, string]} */ ([name, name])), ["state", "state alone"], ["failures", "failed builds"]], by),
+        isTable ? html`` : choice("by", "Colour by", [...classes.map((name) => /** @type {[string, string]} */ ([name, `fullness of ${name}`])), ["state", "state alone"], ["failures", "failed builds"]], by),
         textFilter("name", "Name has", "host-00"),
         choice("state", "State", [["", "any"], ["up", "up"], ["down", "down"], ["disabled", "disabled"], ["wrong", "down, failing or complaining"]]),
       )}
@@ -117,7 +119,7 @@ function drawSquares(blocks, by, shown) {
   if (blocks.length === 0) return fleet.isWhole ? html`<p class="quiet">No host is as asked for.</p>` : html`<p class="quiet" role="status">Reading …</p>`;
   const size = shown > 3000 ? 9 : shown > 600 ? 14 : shown > 100 ? 24 : 36;
   const keyOf = (/** @type {Host} */ host) => host.uuid;
-  const shareOf = (/** @type {Host} */ host) => (by === "failures" ? Math.min(1, host.build_failures / 5) : Math.max(0, usedShareOf(host, by)));
+  const shareOf = (/** @type {Host} */ host) => (by === "failures" ? failuresOf(host) : Math.max(0, usedShareOf(host, by)));
   return html`<div class="map">
     <div class="blocks">${repeat(blocks, (block) => block.name, (block) => html`<section class="panel block">
       <header><h2>${block.name}</h2><span class="quiet">${tellBlock(block, by)}</span></header>
@@ -159,9 +161,12 @@ function markOf(host) {
 
 /** @param {string} by */
 function drawLegend(by) {
-  const what = by === "failures" ? "failed builds in a row, 5 or more are a full square" : by === "state" ? "" : `used part of ${by}`;
   return html`<p class="legend quiet">
-    ${what === "" ? nothing : html`<span>Filled: ${what}</span> <span class="key low">below 80 %</span> <span class="key high">from 80 %</span> <span class="key full">from 95 %</span>`}
+    ${by === "state"
+      ? nothing
+      : by === "failures"
+        ? html`<span>Filled: failed builds in a row</span> <span class="key high">1 to ${FAILURES_FULL - 1}</span> <span class="key full">${FAILURES_FULL} or more</span>`
+        : html`<span>Filled: used part of ${by}</span> <span class="key low">below 80 %</span> <span class="key high">from 80 %</span> <span class="key full">from 95 %</span>`}
     <span><b>✕</b> down</span> <span><b>///</b> disabled</span> <span><b>▲</b> in the corner: complaining or failing builds</span>
   </p>`;
 }
@@ -199,8 +204,21 @@ function drawHolders(host) {
   const found = source.value;
   if (found === undefined || found.consumers.length === 0) return nothing;
   const more = found.consumers_total - Math.min(found.consumers.length, HOLDERS_SHOWN);
-  return html`<ul class="holders">${found.consumers.slice(0, HOLDERS_SHOWN).map((one) => html`<li>${one.name ?? one.uuid.slice(0, 8)} <span class="quiet">${one.type}, ${one.project_id}</span></li>`)}
+  return html`<ul class="holders">${found.consumers.slice(0, HOLDERS_SHOWN).map((one) => html`<li>${one.name ?? one.uuid.slice(0, 8)} <span class="quiet" title="${one.type} of ${one.project_id}">${tellBriefly(sumOf(Object.values(one.allocations)))}</span></li>`)}
     ${more > 0 ? html`<li class="quiet">and ${more} more</li>` : nothing}</ul>`;
+}
+
+/** @param {Array<Record<string, number>>} held */
+function sumOf(held) {
+  /** @type {Record<string, number>} */
+  const sum = {};
+  for (const resources of held) for (const [name, amount] of Object.entries(resources)) sum[name] = (sum[name] ?? 0) + amount;
+  return sum;
+}
+
+/** Amounts in little room: the unit tells what memory and disk are. @param {Record<string, number>} resources */
+function tellBriefly(resources) {
+  return classesOf([resources]).map((name) => `${formatAmount(name, resources[name] ?? 0)}${/_[MG]B$/.test(name) ? "" : ` ${name}`}`).join(", ");
 }
 
 /** @param {string} uuid */
@@ -249,12 +267,17 @@ function drawRows(blocks, classes) {
       name,
       label: name,
       by: (/** @type {Host} */ one) => usedShareOf(one, name),
-      cell: (/** @type {Host} */ one) => bar(name, one.usage[name]?.used ?? 0, one.usage[name]?.capacity ?? 0),
+      cell: (/** @type {Host} */ one) => (one.usage[name] === undefined ? html`<span class="quiet">none</span>` : bar(name, one.usage[name].used, one.usage[name].capacity)),
       isWide: name !== classes[0],
     })),
     { name: "reason", label: "Reason", by: (one) => one.reason ?? one.complaints[0] ?? "", isWide: true },
   ];
   return html`<section class="panel" aria-label="Hosts">${table("Hosts", columns, blocks.flatMap((block) => block.hosts), (one) => one.uuid, { empty: "No host is as asked for.", sort: "host" })}</section>`;
+}
+
+/** How full the square of a host is for the builds that failed there: one is worth a look. @param {Host} host */
+function failuresOf({ build_failures }) {
+  return build_failures === 0 ? 0 : build_failures >= FAILURES_FULL ? 1 : 0.8 + 0.03 * build_failures;
 }
 
 /**

@@ -121,22 +121,22 @@ async function readGroup(id) {
 
 /** @param {Group} group */
 function drawGrid(group) {
-  if (group.domains.length === 0) return html`<p class="quiet">No member stands anywhere yet.</p>`;
   const most = mostOf(group);
+  const empty = group.domains_total - group.domains.length;
   return html`<ul class="grid">${group.domains.map((domain) => {
     const free = most === null ? 0 : Math.max(0, most - domain.members);
     const over = most !== null && domain.members > most;
     return html`<li class=${over ? "over" : ""}>
       <div class="slots" aria-hidden="true">${[...Array(Math.min(domain.members, SLOTS_SHOWN)).keys()].map(() => html`<span class="slot taken"></span>`)}${[...Array(Math.min(free, SLOTS_SHOWN)).keys()].map(() => html`<span class="slot"></span>`)}</div>
       <div>${domain.name}</div>
-      <div class="quiet">${count(domain.members, "member")}${most === null ? "" : over ? `, ${domain.members - most} too many` : `, room for ${free}`}</div>
+      <div class="quiet">${count(domain.members, "member")}${most === null ? "" : over ? `, ${domain.members - most} too many` : free === 0 ? ", full" : `, room for ${free}`}</div>
     </li>`;
-  })}</ul>`;
+  })}${empty <= 0 ? nothing : html`<li class="quiet">${group.domains.length === 0 ? "" : "and "}${count(empty, group.domain)} without a member${most === null ? "" : `, room for ${most}${empty === 1 ? "" : " on each"}`}</li>`}</ul>`;
 }
 
 /** @type {import("../parts.js").Column<Api.Member>[]} */
 const memberColumns = [
-  { name: "member", label: "Consumer", by: (one) => one.consumer_uuid, cell: (one) => html`<a href=${linkTo("server", one.stands_for)}><code>${one.consumer_uuid}</code></a>${one.stands_for === one.consumer_uuid ? "" : html` <span class="quiet">of a migration</span>`}` },
+  { name: "member", label: "Consumer", by: (one) => one.name ?? one.consumer_uuid, cell: (one) => html`${one.name === null ? html`<code>${one.consumer_uuid}</code>` : link("server", one.stands_for, one.name)}${one.stands_for === one.consumer_uuid ? "" : html` <span class="quiet">of a migration</span>`}` },
   { name: "host", label: "Host", by: (one) => one.standing[0]?.host_name ?? "", cell: (one) => (one.standing.length === 0 ? html`<span class="quiet">none</span>` : html`${one.standing.map((place) => html`${link("host", place.host_uuid, place.host_name)} `)}`) },
 ];
 

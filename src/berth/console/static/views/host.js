@@ -8,7 +8,10 @@ import { count, formatAmount, formatNumber } from "../format.js";
 import { classesOf, hostButtons, stateChip } from "../hosts.js";
 import { bar, facts, link, panel, show, table } from "../parts.js";
 import { may, session } from "../session.js";
-import { use } from "../sources.js";
+import { ofKind, use } from "../sources.js";
+import { drawEvents } from "./journal.js";
+import { drawOperations } from "./moves.js";
+import { aboutPools, readPools } from "./pools.js";
 import { amounts } from "./server.js";
 
 /** @typedef {Api.HostTreeDetail} Tree */
@@ -16,6 +19,8 @@ import { amounts } from "./server.js";
 /** @typedef {Api.HostConsumer} Consumer */
 
 const HOLDERS_SHOWN = 12;
+const OPERATIONS_SHOWN = 5;
+const EVENTS_SHOWN = 5;
 
 /** @type {{ id: string, name: string }} */
 let last = { id: "", name: "Host" };
@@ -32,7 +37,6 @@ export function drawHost({ id }) {
   return show(source, (host) => html`
     <div class="head"><h1>${host.name}</h1>${stateChip(host)}
       <div class="beside">
-        ${may("berth:operations:list") && session.settings?.has_servers ? html`<a class="button" href=${linkTo("moves", "", { host: host.name })}>Operations</a>` : nothing}
         ${may("berth:events:list") ? html`<a class="button" href=${linkTo("journal", "", { subject: host.uuid })}>History</a>` : nothing}
         ${hostButtons(host)}
       </div>
@@ -40,10 +44,24 @@ export function drawHost({ id }) {
     ${host.complaints.length === 0 ? nothing : panel("Complaints of its agent", html`<p class="quiet">The host is up. What its agent reported and could not be written:</p>
       <ul>${host.complaints.map((complaint) => html`<li>${complaint}</li>`)}</ul>`)}
     ${panel("How it is", factsOf(host))}
-    ${panel("What it has", html`${host.providers.length === 0 ? html`<p class="quiet">It has no inventory.</p>` : drawTree(host)}`, {
+    ${panel("What it has", html`${host.providers.length === 0 ? html`<p class="quiet">It has no inventory.</p>` : drawTree(host)}${may("berth:pools:list") ? drawPools(host) : nothing}`, {
       beside: host.providers_total > host.providers.length ? html`<span class="quiet">${formatNumber(host.providers.length)} of ${formatNumber(host.providers_total)} providers</span>` : nothing,
     })}
-    ${panel("Who holds it", drawConsumers(host), { beside: html`<span class="quiet">${count(host.consumers_total, "consumer")}</span>` })}`);
+    ${panel("Who holds it", drawConsumers(host), { beside: html`<span class="quiet">${count(host.consumers_total, "consumer")}</span>` })}
+    ${may("berth:operations:list") && session.settings?.has_servers ? drawUnderWay(host) : nothing}
+    ${may("berth:events:list") ? drawHistory(host) : nothing}`);
+}
+
+/** @param {Tree} host */
+function drawUnderWay(host) {
+  const source = use(`operations at ${host.uuid}`, () => /** @type {Promise<Api.Operations>} */ (get(`berth/v1/operations?limit=${OPERATIONS_SHOWN}&host=${host.uuid}`)), ofKind("action", "migration"), { ageMaxMs: 5000 });
+  return panel("Operations", show(source, ({ operations }) => drawOperations(operations)), { beside: html`<a href=${linkTo("moves", "", { host: host.name })}>all of them</a>` });
+}
+
+/** @param {Tree} host */
+function drawHistory(host) {
+  const source = use(`last changes of ${host.uuid}`, () => /** @type {Promise<Api.Events>} */ (get(`berth/v1/events?newest=true&limit=${EVENTS_SHOWN}&subject=${host.uuid}`)), (change) => isAbout(host, change), { paceMs: 2000 });
+  return panel("Last changes", show(source, ({ events }) => drawEvents(events, "", host.uuid)), { beside: html`<a href=${linkTo("journal", "", { subject: host.uuid })}>all of them</a>` });
 }
 
 /** @param {string} id */
@@ -103,6 +121,18 @@ function drawTree(host) {
   return html`<ul class="tree">${(below.get(null) ?? []).map((part) => drawPart(part, "", below, holders))}</ul>`;
 }
 
+/** The pools that it can use: those that are shared in an aggregate it is in. @param {Tree} host */
+function drawPools(host) {
+  const source = use("pools", readPools, aboutPools);
+  const here = new Set(host.providers.flatMap((part) => part.aggregates));
+  return show(source, (pools) => {
+    const usable = pools.filter((pool) => pool.aggregates.some((one) => here.has(one.uuid)));
+    if (usable.length === 0) return nothing;
+    return html`<h3 class="below">Pools that it can use</h3><ul class="tree">${usable.map((pool) => html`<li class="part">
+      <div class="head"><h3>${link("pool", pool.uuid, pool.name)}</h3><span class="quiet">shared by ${count(pool.hosts, "host")}</span></div>${drawInventories(pool)}</li>`)}</ul>`;
+  });
+}
+
 /**
  * One provider as a box, with those below it inside.
  * @param {Part} part
@@ -139,7 +169,7 @@ function nameOf(consumer) {
   return consumer.type === "INSTANCE" && consumer.name !== null ? link("server", consumer.uuid, consumer.name) : html`${consumer.name ?? ""} <code>${consumer.uuid}</code>`;
 }
 
-/** @param {Part} part */
+/** @param {Part | Api.PoolDetail} part */
 function drawInventories(part) {
   const names = classesOf([part.inventories]);
   if (names.length === 0) return html`<p class="quiet">No inventory of its own.</p>`;

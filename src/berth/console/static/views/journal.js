@@ -12,6 +12,10 @@ import { may } from "../session.js";
 import { use } from "../sources.js";
 
 const PAGE = 100;
+const PAGE_OF_OLDER = 500;
+const PAGES_MAX = 10;
+/** So many events that say something are enough to be shown. */
+const NEWS_MIN = 10;
 const FIELDS = ["kind", "subject", "user", "project", "request_id", "since", "until", "before"];
 const CHANGES_SHOWN = 8;
 const KINDS = ["server", "migration", "action", "consumer", "host", "compute_host", "provider", "inventory", "provider_traits", "provider_aggregates", "aggregate", "group", "member", "cluster", "drain", "cell", "flavor", "image", "quotas", "assignment"];
@@ -21,7 +25,7 @@ export function drawJournal({ query }) {
   if (may("berth:hosts:list")) wantFleet();
   const asked = askedOf(query);
   // Whether an event is meant is for the server to say: every one may be.
-  const source = use(`journal ${asked}`, () => readJournal(asked), (change) => !query.get("before") && !isNoise(change));
+  const source = use(`journal ${asked}`, () => readJournal(asked), (change) => !query.get("before") && !isNoise(change, query.get("kind") ?? ""));
   return html`<div class="head"><h1>Journal</h1></div>
     <section class="panel" aria-label="Journal">
       ${filters(
@@ -37,11 +41,30 @@ export function drawJournal({ query }) {
 }
 
 /**
+ * The newest events. Where they say next to nothing to people, older ones are looked for.
  * @param {string} asked
  * @returns {Promise<Api.Events>}
  */
-function readJournal(asked) {
-  return get(`berth/v1/events?newest=true&limit=${PAGE}&${asked}`);
+async function readJournal(asked) {
+  const query = new URLSearchParams(asked);
+  const kind = query.get("kind") ?? "";
+  /** @type {Api.Events} */
+  let found = await get(`berth/v1/events?newest=true&limit=${PAGE}&${query}`);
+  for (let pages = 1; pages < PAGES_MAX && !found.complete && newsOf(found.events, kind).length < NEWS_MIN; pages++) {
+    query.set("before", String(found.next));
+    /** @type {Api.Events} */
+    const older = await get(`berth/v1/events?newest=true&limit=${PAGE_OF_OLDER}&${query}`);
+    found = { ...older, events: [...found.events, ...newsOf(older.events, kind)] };
+  }
+  return found;
+}
+
+/**
+ * @param {Api.Event[]} events
+ * @param {string} kind that is asked for
+ */
+function newsOf(events, kind) {
+  return events.filter((event) => !event.changes.every((change) => isNoise(change, kind)));
 }
 
 /**
@@ -71,27 +94,37 @@ function moment(name, label) {
  * @param {URLSearchParams} query
  */
 function drawFound({ events, next, complete, looked_back_to, looked_back_at }, query) {
-  const shown = events.filter((event) => !event.changes.every(isNoise));
+  const shown = newsOf(events, query.get("kind") ?? "");
   return html`<p class="quiet" role="status">${count(shown.length, "change")}, newest first. ${complete ? "There are no older ones." : looked_back_to === null ? "" : html`Looked back to ${time(looked_back_at)}, index ${formatNumber(looked_back_to)}.`}</p>
-    <ol class="journal">${shown.map((event) => drawEvent(event, query))}</ol>
+    ${drawEvents(shown, query.get("kind") ?? "", query.get("subject") ?? "")}
     ${complete ? nothing : html`<p><button @click=${() => changeQuery({ before: next })}>Older</button></p>`}`;
 }
 
 /**
- * @param {Api.Event} event
- * @param {URLSearchParams} query
+ * Events without those that say nothing to people. Of each, what is of a kind or about a subject comes first.
+ * @param {Api.Event[]} events
+ * @param {string} kind
+ * @param {string} subject
  */
-function drawEvent(event, query) {
-  const kind = query.get("kind") ?? "";
-  const subject = query.get("subject") ?? "";
-  const changes = event.changes.filter((change) => !isNoise(change));
+export function drawEvents(events, kind, subject) {
+  const shown = newsOf(events, kind);
+  return shown.length === 0 ? html`<p class="quiet">Nothing.</p>` : html`<ol class="journal">${shown.map((event) => drawEvent(event, kind, subject))}</ol>`;
+}
+
+/**
+ * @param {Api.Event} event
+ * @param {string} kind
+ * @param {string} subject
+ */
+function drawEvent(event, kind, subject) {
+  const changes = event.changes.filter((change) => !isNoise(change, kind));
   // What was asked for comes first.
   changes.sort((one, other) => Number(isMeant(other, kind, subject)) - Number(isMeant(one, kind, subject)));
   const rest = changes.length - CHANGES_SHOWN;
   return html`<li>
     <div class="head">${time(event.at)} <b>${event.action}</b> ${event.user === null || event.user === event.action ? nothing : html`<span class="quiet">by ${event.user}${event.project ? ` of ${event.project}` : ""}</span>`}
       ${event.request_id === "" ? nothing : html`<a href=${linkTo("journal", "", { request_id: event.request_id })}><code>${event.request_id}</code></a>`} <span class="quiet">index ${event.index}</span></div>
-    ${drawChanges(changes, CHANGES_SHOWN)}
+    ${drawChanges(changes, CHANGES_SHOWN, kind)}
     ${rest > 0 ? html`<div class="quiet">and ${count(rest, "more change", "more changes")}</div>` : nothing}
   </li>`;
 }

@@ -29,17 +29,23 @@ export function drawMoves({ query }) {
       const running = operations.filter((one) => one.state === "running");
       const failed = operations.filter((one) => one.state === "failed");
       return html`${may("berth:drains:list") ? drawDrains() : nothing}
-        ${panel("Under way", running.length === 0 ? html`<p class="quiet">Nothing is under way.</p>` : html`<ul class="operations">${repeat(running, (one) => one.id, (one, place) => drawRunning(one, place))}</ul>`, { beside: html`<span class="quiet">${count(running.length, "operation")}</span>` })}
+        ${panel("Under way", running.length === 0 ? html`<p class="quiet">Nothing is under way.</p>` : html`<ul class="operations">${repeat(running, (one) => one.id, (one, place) => drawRunning(one, place < SIDES_SHOWN))}</ul>`, running.length === 0 ? {} : { beside: html`<span class="quiet">${count(running.length, "operation")}</span>` })}
         ${panel("Failed last", failed.length === 0 ? html`<p class="quiet">Nothing has failed.</p>` : html`<ul class="operations">${repeat(failed, (one) => one.id, drawFailed)}</ul>`)}
         ${truncated ? html`<p class="quiet">There are more than are shown: name a host or a server.</p>` : nothing}`;
     })}`;
 }
 
+/** What is under way, and what failed last, in a panel of another view. @param {Operation[]} operations */
+export function drawOperations(operations) {
+  if (operations.length === 0) return html`<p class="quiet">Nothing is under way, and nothing has failed.</p>`;
+  return html`<ul class="operations">${repeat(operations, (one) => one.id, (one) => (one.state === "running" ? drawRunning(one, false) : drawFailed(one)))}</ul>`;
+}
+
 /**
  * @param {Operation} one
- * @param {number} place
+ * @param {boolean} hasSides whether what each side holds is shown
  */
-function drawRunning(one, place) {
+function drawRunning(one, hasSides) {
   const left = one.deadline === null ? null : (timeOf(one.deadline) - Date.now()) / 1000;
   return html`<li>
     <div class="head"><h3>${one.operation}</h3>${link("server", one.server, one.server_name ?? one.server)}
@@ -50,7 +56,7 @@ function drawRunning(one, place) {
       begun ${ago(one.began)}${left === null ? "" : left >= 0 ? `, deadline in ${formatDuration(left)}` : `, ${formatDuration(-left)} past its deadline`}.
       ${drawRequest(one)}</p>
     ${drawSteps(one)}
-    ${one.destination !== null && place < SIDES_SHOWN ? drawHoldings(one) : nothing}
+    ${one.destination !== null && hasSides ? drawHoldings(one) : nothing}
   </li>`;
 }
 
@@ -77,7 +83,7 @@ function drawSteps(one) {
 function drawHoldings(one) {
   if (!may("berth:servers:show")) return nothing;
   const source = use(`holdings ${one.server}`, () => readHoldings(one.server), concernsOf(one.server));
-  return show(source, ({ server, migration, names }) => html`<div class="two"><div><h4>The server holds</h4>${allocationsTable(server.allocations, server.added_by_others, names)}</div>
+  return show(source, ({ server, migration, names }) => html`<div class="two"><div><h4>The server holds</h4>${allocationsTable(server.holds, server.added_by_others, names)}</div>
     ${migration === null ? nothing : html`<div><h4>Its migration holds</h4>${allocationsTable(migration, {}, names)}</div>`}</div>`);
 }
 

@@ -139,7 +139,7 @@ function drawCells() {
 
 /** @param {Overview} overview */
 function drawLast({ last_changes }) {
-  const shown = last_changes.filter((event) => !event.changes.every(isNoise)).slice(0, EVENTS_SHOWN);
+  const shown = last_changes.filter((event) => !event.changes.every((change) => isNoise(change))).slice(0, EVENTS_SHOWN);
   if (shown.length === 0) return html`<p class="quiet">Nothing has changed yet.</p>`;
   return html`<ol class="journal">${shown.map((event) => {
     return html`<li><div class="head">${time(event.at)} <b>${event.action}</b>

@@ -10,11 +10,11 @@ import { may } from "../session.js";
 import { ofKind, use } from "../sources.js";
 import { amounts } from "./server.js";
 
-const concerns = ofKind("provider", "inventory", "consumer", "provider_aggregates", "provider_traits");
+export const aboutPools = ofKind("provider", "inventory", "consumer", "provider_aggregates", "provider_traits");
 const SHOWN_MAX = 500;
 
 export function drawPools() {
-  const source = use("pools", () => /** @type {Promise<Api.PoolDetail[]>} */ (getAll("berth/v1/pools?limit=1000", "pools")), concerns);
+  const source = use("pools", readPools, aboutPools);
   /** @type {import("../parts.js").Column<Api.PoolDetail>[]} */
   const columns = [
     { name: "pool", label: "Name", by: (one) => one.name, cell: (one) => link("pool", one.uuid, one.name) },
@@ -25,6 +25,11 @@ export function drawPools() {
   ];
   return html`<div class="head"><h1>Pools</h1></div>
     <section class="panel" aria-label="Pools">${show(source, (pools) => table("Pools", columns, pools, (one) => one.uuid, { sort: "pool", empty: "There are no pools: nothing is shared between hosts." }))}</section>`;
+}
+
+/** @returns {Promise<Api.PoolDetail[]>} */
+export function readPools() {
+  return getAll("berth/v1/pools?limit=1000", "pools");
 }
 
 /** @param {Api.PoolDetail} pool */
@@ -42,7 +47,7 @@ export function titleOfPool({ id }) {
 
 /** @param {import("../address.js").Address} address */
 export function drawPool({ id }) {
-  const source = use(`pool ${id}`, () => readPool(id), concerns);
+  const source = use(`pool ${id}`, () => readPool(id), aboutPools);
   return show(source, ({ pool, hosts, allocations }) => html`
     <div class="head"><h1>${pool.name}</h1><div class="beside">${may("berth:events:list") ? html`<a class="button" href=${linkTo("journal", "", { subject: pool.uuid })}>History</a>` : nothing}</div></div>
     ${panel("What it has", html`${facts([["Id", html`<code>${pool.uuid}</code>`], ["Shared in", pool.aggregates.map((one) => `${one.kind ?? "aggregate"} ${one.name ?? one.uuid}`).join(", ") || "no aggregate"], ["Traits", pool.traits.join(", ") || "none"]])}
@@ -56,7 +61,7 @@ export function drawPool({ id }) {
 
 /** @type {import("../parts.js").Column<Api.AllocationDetail>[]} */
 const consumerColumns = [
-  { name: "consumer", label: "Consumer", by: (one) => one.consumer_uuid, cell: (one) => (one.consumer_type === "INSTANCE" && may("os_compute_api:servers:show") ? html`<a href=${linkTo("server", one.consumer_uuid)}><code>${one.consumer_uuid}</code></a>` : html`<code>${one.consumer_uuid}</code>`) },
+  { name: "consumer", label: "Consumer", by: (one) => one.consumer_name ?? one.consumer_uuid, cell: (one) => (one.consumer_type === "INSTANCE" && one.consumer_name !== null && may("os_compute_api:servers:show") ? link("server", one.consumer_uuid, one.consumer_name) : html`${one.consumer_name ?? ""} <code>${one.consumer_uuid}</code>`) },
   { name: "project", label: "Project", by: (one) => one.project_id },
   { name: "holds", label: "Holds", by: (one) => Math.max(0, ...Object.values(one.resources)), cell: (one) => amounts(one.resources) },
 ];

@@ -111,7 +111,7 @@ function drawHoldings(id, concerns) {
   const source = use(`holdings ${id}`, () => readHoldings(id), concerns);
   return show(source, ({ server, migration, devices, needs, names: called }) => html`<div class="two">
     ${panel("What it holds", html`
-      ${allocationsTable(server.allocations, server.added_by_others, called)}
+      ${holdingsTable(server, called)}
       ${migration === null
         ? nothing
         : html`<h3>What its migration holds</h3>${allocationsTable(migration, {}, called)}`}
@@ -134,7 +134,7 @@ export async function readHoldings(id) {
     get(`berth/v1/servers/${id}/needs`),
   ]);
   const migration = server.migration === null ? null : await readMigration(server.migration);
-  const providers = may("placement:resource_providers:show") ? Object.keys({ ...server.allocations, ...migration }) : [];
+  const providers = may("placement:resource_providers:show") ? Object.keys({ ...server.allocations, ...server.holds, ...migration }) : [];
   const names = new Map(await Promise.all(providers.slice(0, PROVIDERS_NAMED).map(readProviderName)));
   return { server, migration, devices, needs, names };
 }
@@ -165,6 +165,22 @@ async function readMigration(consumer) {
 }
 
 /**
+ * What it holds beside what it should hold. They differ if another client has changed the one, and nobody yet the other.
+ * @param {Api.ServerDetail} server
+ * @param {Map<string, string>} names of providers, as far as they are known
+ */
+function holdingsTable({ holds, allocations, added_by_others }, names) {
+  const providers = Object.keys({ ...allocations, ...holds });
+  if (providers.length === 0) return html`<p class="quiet">Nothing, and it should hold nothing.</p>`;
+  const isSame = (/** @type {string} */ provider) => amounts(holds[provider] ?? {}, true) === amounts(allocations[provider] ?? {}, true);
+  return html`<div class="scroll" tabindex="0" role="region" aria-label="Allocations"><table><caption class="hidden">Allocations</caption>
+    <thead><tr><th scope="col">Provider</th><th scope="col">Holds</th><th scope="col">Should hold</th></tr></thead>
+    <tbody>${providers.map((provider) => html`<tr><td title=${provider}>${names.get(provider) ?? shortId(provider)}</td><td>${amounts(holds[provider] ?? {}) || "nothing"}</td>
+      <td>${isSame(provider) ? chip("good", "the same") : html`${chip("bad", amounts(allocations[provider] ?? {}) || "nothing")}`}${added_by_others[provider] ? html`<div class="quiet">of it added by others: ${amounts(added_by_others[provider])}</div>` : nothing}</td></tr>`)}</tbody></table></div>
+    ${providers.every(isSame) || !may("berth:doctor:examine") ? nothing : html`<p>Another client has changed what it holds: the <a href=${linkTo("doctor")}>doctor</a> says what can be done.</p>`}`;
+}
+
+/**
  * @param {Record<string, Record<string, number>>} held
  * @param {Record<string, Record<string, number>>} added
  * @param {Map<string, string>} names of providers, as far as they are known
@@ -177,9 +193,13 @@ export function allocationsTable(held, added, names) {
     <tbody>${rows.map(([provider, resources]) => html`<tr><td title=${provider}>${names.get(provider) ?? shortId(provider)}</td><td>${amounts(resources)}${added[provider] ? html`<div class="quiet">of it added by others: ${amounts(added[provider])}</div>` : nothing}</td></tr>`)}</tbody></table></div>`;
 }
 
-/** @param {Record<string, number>} resources */
-export function amounts(resources) {
-  return Object.entries(resources)
+/**
+ * @param {Record<string, number>} resources
+ * @param {boolean} [isOrdered] by the names of the classes
+ */
+export function amounts(resources, isOrdered = false) {
+  const entries = Object.entries(resources);
+  return (isOrdered ? entries.sort() : entries)
     .map(([name, value]) => `${name} ${formatAmount(name, value)}`)
     .join(", ");
 }

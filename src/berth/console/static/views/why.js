@@ -2,6 +2,7 @@
 /** Why: where a request would go now, or what keeps it from fitting, constraint by constraint. */
 
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
+import { askFirst } from "../actions.js";
 import { changeQuery, linkTo } from "../address.js";
 import { ask, get, getAll } from "../api.js";
 import { COMPUTE } from "../compute.js";
@@ -27,10 +28,10 @@ export function drawWhy({ query }) {
       if (server) {
         return html`${panel("The question", html`<p class="change"><span>Would the server ${link("server", server, nameOf(server))} fit now, with all that it needs?</span>
             <button class="main" @click=${() => changeQuery({ asked: Date.now() })}>Ask again</button> <a href=${linkTo("why")}>Ask something else</a></p>`)}
-          ${drawAnswer({ server }, query)}`;
+          ${drawAnswer({ server }, query, found.groups)}`;
       }
       return html`${panel("The question", drawForm(query, found, asked))}
-        ${asked === null ? nothing : drawAnswer(asked, query)}`;
+        ${asked === null ? nothing : drawAnswer(asked, query, found.groups)}`;
     })}`;
 }
 
@@ -127,8 +128,9 @@ function submit(event) {
 /**
  * @param {Api.Explain} asked
  * @param {URLSearchParams} query
+ * @param {Api.GroupSummary[]} groups
  */
-function drawAnswer(asked, query) {
+function drawAnswer(asked, query, groups) {
   const source = use(`why ${JSON.stringify(asked)} ${query.get("asked") ?? ""}`, () => readAnswer(asked), () => false);
   return show(source, ({ explanation, places, more }) => {
     const fits = explanation.fitting >= explanation.needed;
@@ -137,7 +139,7 @@ function drawAnswer(asked, query) {
         <header><h2>${fits ? chip("good", "It fits") : chip("bad", "It does not fit")}</h2><span class="quiet">at index ${formatNumber(explanation.index)}</span></header>
         <p>${explanation.text}</p>
         ${more === null ? nothing : html`<p><b>${more.exact ? "" : "at least "}${count(more.count, "of them fits", "of them fit")}</b> in all, on ${count(more.hosts, "host")}.</p>`}
-        ${drawChange(explanation.change, asked.server != null)}
+        ${drawChange(explanation.change, asked, groups)}
       </section>
       ${places.length === 0 ? nothing : panel("Where it would go", html`<ol>${places.map((place) => html`<li>${link("host", place.host_uuid, place.host_name)}</li>`)}</ol>`)}
       ${panel("Constraint by constraint", drawFunnel(explanation))}
@@ -174,13 +176,62 @@ async function readCapacity(body) {
 
 /**
  * @param {Api.SmallestChange | null} change
- * @param {boolean} isFixed what is asked for cannot be changed: it is what a server needs
+ * @param {Api.Explain} asked
+ * @param {Api.GroupSummary[]} groups
  */
-function drawChange(change, isFixed) {
+function drawChange(change, asked, groups) {
   if (change === null) return nothing;
-  const applied = change.best && !isFixed ? applyTo(change.best) : null;
+  // What a server needs cannot be changed here.
+  const applied = change.best && !asked.server ? applyTo(change.best) : null;
+  const group = groups.find((one) => one.uuid === asked.group);
+  const remedies = [...(change.best ? [change.best] : []), ...(change.others ?? [])];
+  const deeds = remedies.map((remedy) => deedOf(remedy, group)).filter((one) => one !== null);
   return html`<p class="change"><b>${change.text}</b>
-    ${applied === null ? nothing : html`<button @click=${() => changeQuery(applied)}>Change the question so</button>`}</p>`;
+    ${applied === null ? nothing : html`<button @click=${() => changeQuery(applied)}>Change the question so</button>`}
+    ${deeds.map((one) => html`<button @click=${() => askFirst(one)}>${one.button} …</button>`)}</p>`;
+}
+
+/**
+ * What can be done to the region, and not to the question, so that it fits; null if it is nothing that can be done here.
+ * @param {Api.Remedy} remedy
+ * @param {Api.GroupSummary | undefined} group the one that is asked for
+ * @returns {import("../actions.js").Question | null}
+ */
+function deedOf(remedy, group) {
+  const [change, another] = remedy.changes;
+  if (change === undefined || another !== undefined) return null;
+  const { kind, subject, text, after } = change;
+  if (kind === "enable_host" && after == null && may("berth:hosts:update")) {
+    return deed(`Enable ${subject}`, text, `berth/v1/hosts/${encodeURIComponent(subject)}`, { host: { disabled: false } }, `${subject} is enabled.`);
+  }
+  if (group === undefined || !may("berth:groups:update")) return null;
+  const path = `berth/v1/groups/${group.uuid}`;
+  if (kind === "soften_group") return deed(`Make the group ${group.name} soft`, text, path, { group: { policy: `soft-${group.policy}` } }, `The group ${group.name} is soft.`);
+  const limit = /^raise_(max_.*)$/.exec(kind)?.[1];
+  const allowing = limit === "max_skew" ? `Allow a skew of ${after} in ${group.name}` : `Allow ${after} of ${group.name} on each ${group.domain}`;
+  return limit === undefined || after == null ? null : deed(allowing, text, path, { group: { [limit]: after } }, `The group ${group.name} is changed.`);
+}
+
+/**
+ * @param {string} button
+ * @param {string} text
+ * @param {string} path
+ * @param {unknown} body
+ * @param {string} done
+ * @returns {import("../actions.js").Question}
+ */
+function deed(button, text, path, body, done) {
+  return {
+    title: `${button}?`,
+    text: `The request fits ${text}.`,
+    button,
+    isDanger: true,
+    act: async () => {
+      await ask("PATCH", path, body);
+      changeQuery({ asked: Date.now() });
+      return done;
+    },
+  };
 }
 
 /**
