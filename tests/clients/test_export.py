@@ -2,26 +2,22 @@
 and then upstream is asked the same as Berth. The commands are those of the guide."""
 
 import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.clients.test_import import DRIVERS, HOSTS, LAUNCH, compare_answers, fill, life_goes_on
+from tests.clients.test_import import HOSTS, compare_answers, fill, life_goes_on
+from tests.clients.upstream import connection_of, placement_server, run, write_config
 from tests.databases import statements
 from tests.placement import PlacementClient
-from tests.servers import ROOT, ServerProcess, berth, running
-from tests.warm_start import COMMANDS
+from tests.servers import ROOT, berth, running
 
 pytestmark = [pytest.mark.clients]
 
 GUIDE: Final = ROOT / "docs" / "guides" / "going-back.md"
-PROGRAMS: Final = Path(sys.executable).parent
 
 
 @pytest.fixture(params=["postgresql", "mariadb"])
@@ -34,11 +30,7 @@ def folder(target_url: str, tmp_path: Path) -> Path:
     """Where upstream's configuration is."""
     folder = tmp_path / "upstream"
     folder.mkdir()
-    scheme, _, rest = target_url.partition("://")
-    driver, options = DRIVERS[scheme]
-    config = ["[api]", "auth_strategy = noauth2", "[placement_database]"]
-    config += [f"connection = {driver}://{rest}{options}"]
-    (folder / "placement.conf").write_text("\n".join(config) + "\n")
+    write_config(folder, target_url)
     return folder
 
 
@@ -50,20 +42,6 @@ def commands_of_the_guide(folder: Path, target: str, source: Path) -> list[list[
     text = re.sub(r"mysql://\S+", target, text)
     text = re.sub(r"sqlite:///\S+", f"sqlite:///{source}", text)
     return [shlex.split(line) for line in text.splitlines()]
-
-
-def run(words: list[str], **env: str) -> "subprocess.CompletedProcess[str]":
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("BERTH_")}
-    if words[0] in COMMANDS:
-        return COMMANDS[words[0]].run(words[1:], kept | env, timeout_s=120)
-    return subprocess.run(
-        [str(PROGRAMS / words[0]), *words[1:]], env=kept | env, capture_output=True, text=True, timeout=120
-    )
-
-
-def placement_server(folder: Path) -> ServerProcess:
-    env = {**os.environ, "OS_PLACEMENT_CONFIG_DIR": str(folder)}
-    return ServerProcess(lambda port: [sys.executable, "-c", LAUNCH, str(port)], folder / "server.log", env)
 
 
 def test_every_answer_of_upstream_is_that_of_berth(target_url: str, folder: Path, tmp_path: Path) -> None:
@@ -116,10 +94,8 @@ def test_a_target_that_placement_was_started_on_is_filled_too(
         with running(placement_server(folder)):
             pass
         # The URL as placement.conf has it.
-        scheme, _, rest = target_url.partition("://")
-        driver, options = DRIVERS[scheme]
         words = [word for word in export if word not in ("--to", target_url)]
-        exported = run(words, OS_PLACEMENT_DATABASE__CONNECTION=f"{driver}://{rest}{options}")
+        exported = run(words, OS_PLACEMENT_DATABASE__CONNECTION=connection_of(target_url))
         assert exported.returncode == 0, exported.stdout + exported.stderr
         assert "the export is complete: the ledger at index" in exported.stdout
         with running(placement_server(folder)) as upstream:

@@ -5,47 +5,28 @@ but for the order of what has none.
 """
 
 import contextlib
-import http.client
-import json
 import os
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import pytest
 import sqlalchemy as sa
 
 from berth.importing import CannotImport, Source, placement_address
 from berth.importing.upstream import TRAITS
+from tests.clients.upstream import compare, placement_server, write_config
 from tests.databases import statements
 from tests.placement import PlacementClient
-from tests.servers import HOST, ServerProcess, ServerStartError, berth, running
+from tests.servers import ServerProcess, ServerStartError, berth, running
 from tests.unit.importing.sources import CONSUMER, SOUND, make_source
 from tests.warm_start import COMMANDS
 
 pytestmark = [pytest.mark.clients]
 
 KINDS: Final = ("sqlite", "postgresql", "mariadb")
-
-DRIVERS: Final = {
-    "postgresql": ("postgresql+psycopg", ""),
-    "mysql": ("mysql+pymysql", "?charset=utf8mb4"),
-}
-
-
-# Upstream asks a cursor for an attribute that psycopg 3 no longer has, and does not use what it gets.
-LAUNCH: Final = f"""\
-import sys
-from wsgiref import simple_server
-import psycopg
-psycopg.Cursor.lastrowid = 0
-from placement.wsgi.api import application
-simple_server.make_server("{HOST}", int(sys.argv[1]), application).serve_forever()
-"""
 
 
 def uuid(number: int) -> str:
@@ -83,16 +64,8 @@ def source_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def upstream(source_url: str, tmp_path: Path) -> Iterator[ServerProcess]:
     directory = tmp_path / "upstream"
     directory.mkdir()
-    scheme, _, rest = source_url.partition("://")
-    driver, options = DRIVERS.get(scheme, (scheme, ""))
-    config = ["[api]", "auth_strategy = noauth2", "[placement_database]", "sync_on_startup = True"]
-    config += [f"connection = {driver}://{rest}{options}"]
-    (directory / "placement.conf").write_text("\n".join(config) + "\n")
-    env = {**os.environ, "OS_PLACEMENT_CONFIG_DIR": str(directory)}
-    server = ServerProcess(
-        lambda port: [sys.executable, "-c", LAUNCH, str(port)], directory / "server.log", env
-    )
-    with running(server):
+    write_config(directory, source_url, "sync_on_startup = True")
+    with running(placement_server(directory)) as server:
         yield server
 
 
@@ -259,45 +232,9 @@ def questions() -> Iterator[tuple[str, str]]:
         yield "1.39", f"/allocation_candidates?{query}"
 
 
-def ask(url: str, version: str, path: str) -> tuple[int, str | None, Any]:
-    """Status, the time of the last change, and the body."""
-    parts = urlsplit(url)
-    assert parts.hostname is not None
-    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=30)
-    headers = {"x-auth-token": "admin", "openstack-api-version": f"placement {version}"}
-    connection.request("GET", path, headers=headers)
-    response = connection.getresponse()
-    text = response.read()
-    connection.close()
-    body = json.loads(text) if text and response.status < 300 else None
-    # Of other things, one of the two says that they have changed just now.
-    is_dated = path.startswith(("/resource_providers/", "/allocations/")) and not path.endswith(
-        ("/traits", "/usages", "/aggregates")
-    )
-    holds = body and any(body.get(key) for key in ("uuid", "inventories", "allocations"))
-    return response.status, response.getheader("last-modified") if is_dated and holds else None, ordered(body)
-
-
 def compare_answers(upstream: str, database: str, berth: str) -> None:
     """Every question has the same answer from Placement, which serves ``database``, and from Berth."""
-    for version, path in questions():
-        expected, answer = ask(upstream, version, path), ask(berth, version, path)
-        if expected[0] == 500:
-            # Placement 16.0 cannot tell usages by type on PostgreSQL, which misses a GROUP BY.
-            assert database.startswith("postgresql:")
-            assert path.startswith("/usages")
-            assert answer[0] == 200
-        else:
-            assert answer == expected, f"{version} {path}"
-
-
-def ordered(value: Any) -> Any:
-    """Lists in an order of their own: that of upstream's is its database's."""
-    if isinstance(value, dict):
-        return {key: ordered(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return sorted(map(ordered, value), key=lambda item: json.dumps(item, sort_keys=True))
-    return value
+    compare(upstream, database, berth, questions())
 
 
 def run_import(*words: str) -> "subprocess.CompletedProcess[str]":

@@ -6,6 +6,7 @@ after. Where a server cannot be installed, the tests that need it are skipped an
 
 import contextlib
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
@@ -16,6 +17,7 @@ from tests.databases.galera import Galera
 from tests.databases.mariadb import MariaDB
 from tests.databases.postgresql import PostgreSQL
 from tests.databases.processes import scratch
+from tests.databases.releases import Release, install_releases
 from tests.databases.standby import Pair
 from tests.packages import PackageMissing
 
@@ -54,6 +56,13 @@ def mariadb() -> Iterator[MariaDB]:
 def galera() -> Iterator[Galera]:
     with running("galera", Galera) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def releases(tmp_path_factory: pytest.TempPathFactory) -> tuple[Release, Release]:
+    """This release and the next, as wheels; for all processes that run tests together."""
+    own = tmp_path_factory.getbasetemp()
+    return install_releases((own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "releases")
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ The next one is this one with another version, the next format, and a field that
 host's status has a ticket, which is taken from a reason that names one.
 """
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -12,11 +13,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from berth.model.formats import FORMAT, THIS_PROGRAM, Program
-from tests.servers import HOST, ROOT, ServerProcess
+from tests.servers import HOST, ROOT, ServerProcess, free_port
 
 NEXT: Final = Program("99.0.0", FORMAT + 1)
 TICKET: Final = "TICKET-7"
 """A reason that the next release has a field for."""
+_PROGRAM: Final = (sys.executable, "-P", "-m", "berth.cli")
 _SOURCES: Final = ("src", "pyproject.toml", "README.md", "LICENSE")
 _PATCHES: Final = (
     ("__init__.py", f'__version__ = "{THIS_PROGRAM.version}"', f'__version__ = "{NEXT.version}"'),
@@ -54,25 +56,26 @@ class Release(NamedTuple):
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """``berth`` with these words, as this release."""
-        command = [sys.executable, "-P", "-m", "berth.cli", *words]
+        command = [*_PROGRAM, *words]
         return subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=60, check=False)
 
 
 def install_releases(directory: Path) -> tuple[Release, Release]:
-    """This release, as a wheel is installed, and the next."""
-    this = _install(directory / "this")
+    """This release, as a wheel is installed, and the next. Processes that run tests together share a
+    directory, and the first of them installs for all."""
+    this = Release(THIS_PROGRAM, directory / "this" / "installed")
     next_ = Release(NEXT, directory / "next")
-    shutil.copytree(this.folder, next_.folder)
-    for name, before, after in _PATCHES:
-        file = next_.folder / "berth" / name
-        text = file.read_text()
-        assert text.count(before) == 1, f"{name} has no {before!r} to change"
-        file.write_text(text.replace(before, after))
+    directory.mkdir(exist_ok=True)
+    with (directory / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not next_.folder.exists():
+            _install(directory / "this", this.folder)
+            _change(this.folder, directory / "unfinished").rename(next_.folder)
     return this, next_
 
 
-def _install(directory: Path) -> Release:
-    source, installed = directory / "source", directory / "installed"
+def _install(directory: Path, installed: Path) -> None:
+    source = directory / "source"
     for name in _SOURCES:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("*.pyc", "*.egg-info"))
@@ -83,7 +86,17 @@ def _install(directory: Path) -> Release:
     (wheel,) = directory.glob("*.whl")
     assert wheel.name.startswith(f"berth-{THIS_PROGRAM.version}-")
     _call([*pip, "install", "--no-deps", "--no-compile", "--target", str(installed), str(wheel)])
-    return Release(THIS_PROGRAM, installed)
+
+
+def _change(installed: Path, folder: Path) -> Path:
+    """Make the next release of one that is installed."""
+    shutil.copytree(installed, folder)
+    for name, before, after in _PATCHES:
+        file = folder / "berth" / name
+        text = file.read_text()
+        assert text.count(before) == 1, f"{name} has no {before!r} to change"
+        file.write_text(text.replace(before, after))
+    return folder
 
 
 def _call(words: list[str]) -> None:
@@ -92,16 +105,27 @@ def _call(words: list[str]) -> None:
 
 
 class ReleasedServer(ServerProcess):
-    """``berth serve`` of a release, which can be replaced by that of another."""
+    """A server of a release, which can be replaced by that of another. ``words`` are its command and options;
+    ``is_at_home``: it listens at the same address whenever it is started."""
 
-    def __init__(self, release: Release, directory: Path, database: str) -> None:
+    def __init__(
+        self,
+        release: Release,
+        directory: Path,
+        *words: str,
+        listens_by: str = "--listen",
+        is_at_home: bool = False,
+    ) -> None:
         directory.mkdir()
-        words = [sys.executable, "-P", "-m", "berth.cli", "serve", "--auth", "noauth", "--database", database]
+        self.words = words
         super().__init__(
-            lambda port: [*words, "--listen", f"{HOST}:{port}"], directory / "server.log", release.env
+            lambda port: [*_PROGRAM, *self.words, listens_by, f"{HOST}:{port}"],
+            directory / "server.log",
+            release.env,
+            address=(HOST, free_port()) if is_at_home else None,
         )
 
     def replace(self, release: Release) -> None:
         self.stop()
-        self.env = release.env
+        self.env = {**self.env, **release.env} if self.env else release.env
         self.start()

@@ -12,7 +12,7 @@ import pytest
 
 from tests.crash.holdings import NOTHING
 from tests.databases import statements
-from tests.databases.releases import NEXT, TICKET, Release, ReleasedServer, install_releases
+from tests.databases.releases import NEXT, TICKET, Release, ReleasedServer
 from tests.faults.fleet import seeded, words_of
 from tests.faults.lines import line_to
 from tests.faults.load import ClientLoad
@@ -23,11 +23,6 @@ from tests.servers import ROOT, ServerStartError
 GUIDE = (ROOT / "docs" / "guides" / "upgrade.md").read_text()
 CLIENTS = 4
 WRITES = 40
-
-
-@pytest.fixture(scope="module")
-def releases(tmp_path_factory: pytest.TempPathFactory) -> tuple[Release, Release]:
-    return install_releases(tmp_path_factory.mktemp("releases"))
 
 
 def command(words: str, database: str) -> list[str]:
@@ -59,7 +54,10 @@ def finish_in_spite_of(
 
 @contextlib.contextmanager
 def two_servers(release: Release, directory: Path, url: str) -> Iterator[list[ReleasedServer]]:
-    servers = [ReleasedServer(release, directory / f"server{number}", url) for number in range(2)]
+    servers = [
+        ReleasedServer(release, directory / f"server{number}", "serve", "--database", url)
+        for number in range(2)
+    ]
     try:
         for server in servers:
             server.start()
