@@ -166,9 +166,11 @@ class _Shortage:
             words = (
                 f"{self._label} must be {where} a NUMA cell of the guest, and {device.name}, which has room"
             )
-            alike = {affinity.suffix for affinity in self._ask.affinities if affinity.near <= near}
+            alike = {one.suffix for one in self._ask.affinities if one.near <= near and not one.or_outside}
             cells = [record for slot, record in self._placed if slot.group.suffix in near]
-            return f"{words}, is not{self._count_near(cells, alike, by_socket)}"
+            # Of devices that may be in no cell at all, those cells are not what has too few.
+            is_strict = not any(affinity.or_outside for affinity in affinities)
+            return f"{words}, is not{self._count_near(cells, alike, by_socket) if is_strict else ''}"
         beside = {
             suffix
             for suffixes in self._ask.same_subtrees
