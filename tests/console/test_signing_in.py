@@ -53,6 +53,9 @@ def test_a_wrong_password_shows_the_sentence_and_the_request_id(console: Console
     alert = console.page.get_by_role("alert")
     expect(alert).to_contain_text("req-")
     expect(alert).to_contain_text("the user, password and project")
+    form = console.page.locator("form").bounding_box()
+    assert form is not None
+    assert abs(form["x"] + form["width"] / 2 - 640) < 10, "it stands in the middle"
 
 
 def test_a_token_that_was_revoked_leads_back_to_signing_in(console: Console) -> None:

@@ -52,7 +52,7 @@ from berth.serving import CannotListen, free_address
 _TRY: Final = """
 Berth is at {url}: {hosts} in {cells}. In a browser:
 
-  {url}/console/    user admin, project admin; the password is "admin" in {data}/secrets.json
+  {url}/console/    user admin; the password is in {data}/secrets.json, under "admin"
 
 From another terminal: how everything is, what changed last, who holds a host, and why something does not fit:
 

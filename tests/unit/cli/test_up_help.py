@@ -39,8 +39,8 @@ def test_where_the_openstack_command_is_there_it_is_named(
 
 def test_the_console_is_named_with_its_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = print_help(tmp_path, monkeypatch, tmp_path)
-    assert "http://127.0.0.1:8778/console/    user admin, project admin" in text
-    assert f'the password is "admin" in {tmp_path / "data"}/secrets.json' in text
+    assert "http://127.0.0.1:8778/console/    user admin; " in text
+    assert f'the password is in {tmp_path / "data"}/secrets.json, under "admin"' in text
 
 
 def test_commands_work_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,9 @@ let timer;
 let asked = 0;
 
 export function focusSearch() {
-  document.getElementById("search")?.focus();
+  const field = /** @type {HTMLInputElement | null} */ (document.getElementById("search"));
+  field?.focus();
+  field?.select();
 }
 
 export function drawSearch() {
@@ -142,8 +144,10 @@ async function inJournal(words) {
 function onKey(event) {
   const count = state.hits?.length ?? 0;
   if (event.key === "Escape") {
+    const field = /** @type {HTMLInputElement} */ (event.target);
+    field.value = "";
+    field.blur();
     close();
-    /** @type {HTMLElement} */ (event.target).blur();
   } else if (event.key === "ArrowDown" && count > 0) state = { ...state, chosen: (state.chosen + 1) % count };
   else if (event.key === "ArrowUp" && count > 0) state = { ...state, chosen: (state.chosen + count - 1) % count };
   else return;
