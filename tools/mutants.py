@@ -444,14 +444,6 @@ both = plus((run.claim.held, dest.held))
         why="a conductor that starts gives hosts no time to be heard of",
         seed=2,
     ),
-    Mutant(
-        name="heard of too late",
-        file="cell/hosts.py",
-        text="if not self._is_overdue(agent.id):",
-        instead="if False:",
-        why="a host is down that was heard of while its mark waited to be written",
-        profile="operators",
-    ),
     # -- leftovers ------------------------------------------------------------------------------
     Mutant(
         name="leftovers not destroyed",
