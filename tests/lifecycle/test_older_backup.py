@@ -259,18 +259,28 @@ async def test_a_server_whose_id_is_used_again_is_left_alone(tmp_path: Path) -> 
         assert (await client.ask("PUT", f"/allocations/{server.id}", claim)).status == 204
         finding = await server.find()
         assert finding.repair is None
-        assert "a consumer of another client has its id and holds other resources" in (finding.unsafe or "")
+        assert "a consumer of another project, or on another host, has its id" in (finding.unsafe or "")
         assert (await server.ask_doctor())[0] == "refused"
         assert await cloud.server(server.id) is None
-        # Claimed by hand as it was, it is adopted with that.
-        resources = dict(server.before.held[0][1])
-        claim["allocations"] = {server.before.place.id: {"resources": resources}}
-        claim["consumer_generation"] = 1
-        assert (await client.ask("PUT", f"/allocations/{server.id}", claim)).status == 204
-        assert (await server.ask_doctor())[0] == "repaired"
+        # Claimed for it by an operator, in another shape than it had, it is adopted with that.
+        resources = dict(server.before.held[0][1]) | {"VCPU": 2}
+        claim |= {
+            "project_id": server.before.project,
+            "user_id": server.before.user,
+            "consumer_generation": 1,
+        }
+        elsewhere = next(
+            host.host.id for host in cloud.hosts.values() if host.name != server.before.place.name
+        )
+        for place, outcome in ((elsewhere, "refused"), (server.before.place.id, "repaired")):
+            claim["allocations"] = {place: {"resources": resources}}
+            assert (await client.ask("PUT", f"/allocations/{server.id}", claim)).status == 204
+            assert (await server.ask_doctor())[0] == outcome
+            claim["consumer_generation"] += 1
         assert await findings(cloud) == {}
         after = await cloud.server(server.id)
         assert after is not None
+        assert dict(after.held[0][1]) == resources
         assert await done(cloud, "delete", after) is None
         assert await findings(cloud) == {}
 

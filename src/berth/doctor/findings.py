@@ -18,7 +18,7 @@ import msgspec
 from berth.model.commands import SCHEDULE
 from berth.model.ids import ConsumerId, ProviderId
 from berth.model.placement import INSTANCE, MIGRATION, SHARES_VIA_AGGREGATE
-from berth.model.saga_runs import Assignment, Outbox, assignment_id, read_sheet
+from berth.model.saga_runs import Assignment, Outbox, ServerSheet, assignment_id, read_sheet
 from berth.model.servers import NOT_RUNNING, Action, Held, Host, Migration, Server, UnknownServer
 from berth.sagas.conflicts import held_now, minus, same
 from berth.sagas.hosts import cell_aggregate
@@ -175,14 +175,29 @@ def _judge_unknown(view: View, id: str, moment: Moment) -> Finding | None:
     if sheet is None:
         return Finding("unknown_server", id, sentence, held_now(view, id), unsafe=f"{_NO_SHEET}, {_REMOVE}")
     spec, now, refusal = sheet.spec, held_now(view, id), None
+    adopted = _find_adopted(view, id, sheet)
     sentence += f". It is {spec.name} of project {spec.project}, flavor {spec.flavor.name}, {sheet.state}"
     if view.records.get(Host, sheet.host) is None:
         refusal = "its host has not registered in the region again"
-    elif now and not same(now, sheet.held):
-        refusal = "a consumer of another client has its id and holds other resources: release these first"
+    elif adopted is None:
+        refusal = "a consumer of another project, or on another host, has its id: release what it holds"
     repair = None if refusal else "write its record again, and claim what it held, if there is room"
     unsafe = f"{refusal}, {_REMOVE}" if refusal else None
-    return Finding("unknown_server", id, sentence, now, sheet.held, repair, unsafe)
+    return Finding(
+        "unknown_server", id, sentence, now, sheet.held if adopted is None else adopted, repair, unsafe
+    )
+
+
+def _find_adopted(view: View, id: str, sheet: ServerSheet) -> Held | None:
+    """What an unknown server is to hold: what it held; or what an operator has claimed for it since, with its
+    id and for its project, on its host. None where the consumer is none of these."""
+    record = view.consumers.get(ConsumerId(id))
+    now = held_now(view, id)
+    if record is None or not now or same(now, sheet.held):
+        return sheet.held
+    is_its_own = record.consumer.project == sheet.spec.project
+    is_there = all(host.id == sheet.host for host in view.hosts_held(record.held))
+    return now if is_its_own and is_there else None
 
 
 def _judge_outdated(view: View, id: str, moment: Moment) -> Finding | None:

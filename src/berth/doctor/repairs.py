@@ -91,7 +91,7 @@ def _adopt_server(view: View, finding: Finding, now_s: int) -> Enact:
     assert unknown is not None, "the finding was just looked at"
     place = _find_place(view, unknown)
     assert place is not None, "the finding says that it can be repaired"
-    server = _make_record(unknown, place, now_s)
+    server = msgspec.structs.replace(_make_record(unknown, place, now_s), held=finding.should_hold)
     commands, generation = _claim_again(view, server, server.held, INSTANCE)
     server = msgspec.structs.replace(server, generation=generation)
     return Enact((remove_record(view, unknown), replace_record(view, server)), commands)
