@@ -10,20 +10,23 @@ import pytest
 
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.http import Request
+from berth.cell import protocol
 from berth.cell.journal import NoObserver
+from berth.cell.mailbox import Mailbox
 from berth.cell.saga_runs import accept_run
 from berth.engine import Engine, Forks
 from berth.journal import SqliteAddress, open_journal
 from berth.model.commands import CreateTrait, Enact
-from berth.model.events import Origin
+from berth.model.events import Origin, RecordChanged
 from berth.model.formats import ADDITIONS, FORMAT, TRACED
-from berth.model.saga_runs import SagaRun
+from berth.model.saga_runs import Agent, SagaRun
 from berth.runtime import tracing
 from berth.runtime.clock import SystemClock
 from berth.runtime.ids import Ids
 from berth.view import View
 from tests.collector import Collector, SeenSpan, collecting, traced
-from tests.worlds import RegionWorld
+from tests.waiting import until
+from tests.worlds import RegionWorld, SteppedConductor, ViewEngine
 
 ORIGIN = Origin("req-test", None, None, "test")
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -80,6 +83,29 @@ async def test_a_journal_that_older_programs_read_does_without(
 def runs_in(command: Enact | None) -> list[SagaRun]:
     assert command is not None
     return [change.after for change in command.changes if isinstance(change.after, SagaRun)]
+
+
+@pytest.mark.parametrize(("version", "told"), [(1, None), (2, GIVEN), (protocol.VERSION, GIVEN)])
+async def test_an_agent_is_told_if_it_skips_what_it_does_not_know(
+    region: RegionWorld, version: int, told: str | None
+) -> None:
+    """Version 1 of the protocol refuses a field that it does not know. This conductor does not trace: it
+    passes on what the run says."""
+    run = region.saga_run(await region.create())
+    run = msgspec.structs.replace(run, traceparent=GIVEN, step=1)
+    assert run.dest is not None
+    agent = Agent(id=run.dest.id, name=run.dest.name, driver="sim", protocol=version)
+    cell = ViewEngine(View(), region.clock)
+    changes = tuple(RecordChanged(None, record) for record in (run, agent))
+    await cell.submit(Enact(changes), ORIGIN, lambda *_: None)
+    conductor = SteppedConductor(cell, region.call, region.clock)
+    conductor._mailbox = mailbox = Mailbox()
+    stepping = asyncio.create_task(conductor.step(run))
+    await until(lambda: mailbox.find_commands(agent.id, ())[0])
+    [[command], _] = mailbox.find_commands(agent.id, ())
+    assert (command.verb, command.traceparent) == ("build", told)
+    mailbox.settle(agent.id, command.id, None)
+    assert await stepping is None
 
 
 async def fail(request: Request, caller: Caller) -> NoReturn:

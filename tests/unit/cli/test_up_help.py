@@ -51,3 +51,11 @@ def test_commands_work_from_another_folder(tmp_path: Path, monkeypatch: pytest.M
     commands = [line.strip() for line in text.splitlines() if line.startswith("  ")]
     assert commands[1] == f"cd '{tmp_path / 'a folder'}'"
     assert commands[2] == "./berth status --data data"
+
+
+def test_all_parts_are_told_where_the_trace_collector_is(tmp_path: Path) -> None:
+    for given, told in (((), 0), (("--trace-endpoint", "http://127.0.0.1:4318"), 1)):
+        arguments = make_parser().parse_args(["up", "--hosts", "2", *given])
+        plan = up.make_plan(arguments, Folder(tmp_path / f"data{told}"))
+        for part in (up._make_region(plan), up._make_cell(plan, 0), up._make_agents(plan, 0)):
+            assert " ".join(part.words).count("--trace-endpoint http://127.0.0.1:4318") == told
