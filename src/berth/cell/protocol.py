@@ -41,6 +41,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
+from berth.model.counts import count
 from berth.model.formats import Additions
 from berth.model.placement import AMOUNT_MAX, DEDICATED, RATIO_MAX, Inventory
 from berth.model.saga_runs import Spec
@@ -158,8 +159,8 @@ def explain_wrong_units(providers: Iterable[ReportedProvider]) -> str | None:
                 return f"the provider {provider.name} has units of {kind} and no inventory of it"
             if inventory.total != len(names) or inventory.allocation_ratio != 1:
                 return (
-                    f"the provider {provider.name} has {len(names)} units of {kind}: its total must be "
-                    "the same, and its allocation ratio 1"
+                    f"the provider {provider.name} has {count(len(names), 'unit')} of {kind}: its total must "
+                    "be the same, and its allocation ratio 1"
                 )
             for name in names:
                 if kind == DEDICATED and not name.isdecimal():

@@ -49,7 +49,7 @@ def test_units_are_read() -> None:
     ("cell", "pf", "why"),
     [
         (CPUS, {"units": VFS["units"]}, "h-pf0 has units of SRIOV_NET_VF and no inventory of it"),
-        (CPUS, {**VFS, "inventories": {"SRIOV_NET_VF": {"total": 2}}}, "has 1 units of SRIOV_NET_VF"),
+        (CPUS, {**VFS, "inventories": {"SRIOV_NET_VF": {"total": 2}}}, "has 1 unit of SRIOV_NET_VF"),
         (
             {**CPUS, "inventories": {"PCPU": {"total": 4, "allocation_ratio": 2}}},
             VFS,
@@ -173,7 +173,7 @@ def test_every_simulated_gpu_has_units_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("inventories = { PGPU = 2 }\nunits = { PGPU = ['a'] }", "host 1 (h): the provider h has 1 units"),
+        ("inventories = { PGPU = 2 }\nunits = { PGPU = ['a'] }", "host 1 (h): the provider h has 1 unit"),
         ("units = { PGPU = ['a/b'] }", "host 1 (h): Expected `str` matching regex"),
         ("inventories = { PCPU = 1 }\nunits = { PCPU = ['1'] }\nsiblings = [['2']]", "the sibling 2"),
     ],

@@ -457,7 +457,7 @@ def test_a_target_that_is_not_empty_is_refused_with_what_it_has(importer: Import
         "2 providers",
         "2 consumers",
         "2 custom resource classes",
-        "1 custom traits",
+        "1 custom trait",
     ):
         assert words in result.err
     assert importer.view().state() == before

@@ -9,7 +9,7 @@ REFUSED: Final[list[tuple[dict[str, Any], str]]] = [
     ({"resources": {"VCPU": 0}}, ">= 1"),
     ({"resources": {"VCPU": 1}, "max_count": 1001}, "<= 1000"),
     ({"resources": {"VCPU": 1}, "min_count": 3, "max_count": 2}, "min_count is 3 and max_count 2"),
-    ({"resources": {"VCPU": 1}, "max_count": 2, "consumers": [uuid_of(1)]}, "1 consumers are named"),
+    ({"resources": {"VCPU": 1}, "max_count": 2, "consumers": [uuid_of(1)]}, "1 consumer is named"),
     ({"resources": {"VCPU": 1}, "max_count": 2, "consumers": [uuid_of(1)] * 2}, "named twice"),
     ({"resources": {"VCPU": 1}, "flavor": {"vcpus": 1, "ram": 1}}, "leave out resources and parts"),
     ({"resources": {"VCPU": 1}, "image": {}}, "an image goes with a flavor"),

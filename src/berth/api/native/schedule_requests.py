@@ -12,6 +12,7 @@ from berth.api.kernel.rejections import berth_problem
 from berth.api.native.calls import NativeCall, bad_body
 from berth.api.native.fields import UUID, GivenName, GivenUuid, NativeBody, read_consumers
 from berth.model.commands import SCHEDULE
+from berth.model.counts import count
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
 from berth.model.placement import AMOUNT_MAX
 from berth.model.rejections import (
@@ -277,7 +278,8 @@ def make_schedule_request(call: NativeCall, asked: NewSchedule) -> ScheduleReque
     if least > asked.max_count:
         raise bad_body(f"min_count is {least} and max_count {asked.max_count}: it must not be less")
     if asked.consumers and len(asked.consumers) != asked.max_count:
-        raise bad_body(f"{len(asked.consumers)} consumers are named, and max_count is {asked.max_count}")
+        given = count(len(asked.consumers), "consumer is", "consumers are")
+        raise bad_body(f"{given} named, and max_count is {asked.max_count}")
     if len(set(asked.consumers)) < len(asked.consumers):
         raise bad_body("a consumer is named twice")
     named = asked.consumers or tuple(call.services.ids.uuid() for _ in range(asked.max_count))
