@@ -21,13 +21,14 @@ from berth.agent.machine import Machine
 from berth.api.kernel.rejections import berth_problem
 from berth.cell.protocol import Register
 from berth.doctor.findings import examine
-from berth.model.rejections import NoFit, SourceUnitsGone
+from berth.model.rejections import NoFit, RevertBegun, SourceUnitsGone
 from berth.model.saga_runs import HostTree
 from berth.model.servers import Flavor, Host, Server
 from berth.sagas import create, resize
 from berth.sagas.conflicts import as_dict, held_now
 from berth.sagas.requests import copy_flavor
 from berth.sim.cloud import Begin, HostPart, SimCloud
+from berth.sim.faults import StepFault
 from berth.sim.rest import find_wrong_disks, find_wrong_units
 from berth.sim.world import Process
 from tests import sysroots
@@ -210,6 +211,30 @@ async def test_a_move_is_not_reverted_to_a_host_that_has_lost_the_device(tmp_pat
         await has_complaint(cloud)
         back = await done(cloud, "revert", whole)
         assert host_of(back) == source.name
+        await settled(cloud)
+
+
+async def test_a_revert_that_has_begun_can_end_where_the_device_is_lost_since(tmp_path: Path) -> None:
+    """It could be neither confirmed nor reverted: the destination may be destroyed, the device is lost. At
+    its source the server is in ERROR, where it can be rebuilt, evacuated or deleted."""
+    async with discovered(tmp_path, dict.fromkeys(("first", "second"), sysroots.whole_pf)) as cloud:
+        whole = await created(cloud, WITH_PF)
+        source = cloud.hosts[host_of(whole)]
+        assert isinstance(source, DiscoveredHost)
+        await done(cloud, "migrate", whole)
+        cloud.faults.add(StepFault(whole.id, "revert", 1, "forward", "fail"))
+        assert await cloud.begin(beginning(cloud, "revert", whole)) is None
+        await cloud.all_at_rest()
+        sysroots.Machine(source.root).split(WHOLE_PF, 1, 8)
+        source.machine.look_soon()
+        await has_complaint(cloud, WHOLE_CLASS)
+        assert isinstance(await cloud.begin(beginning(cloud, "confirm", whole)), RevertBegun)
+        assert await cloud.begin(beginning(cloud, "revert", whole)) is None
+        await cloud.all_at_rest()
+        back = await cloud.server(whole.id)
+        assert back is not None
+        assert (back.state, host_of(back), back.migration) == ("error", source.name, None)
+        assert await done(cloud, "delete", whole) is None
         await settled(cloud)
 
 

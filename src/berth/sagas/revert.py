@@ -99,7 +99,9 @@ def _refuse(view: View, migration: Migration) -> ConfirmBegun | SourceUnitsGone 
         return ConfirmBegun(migration.server)
     source = view.records.get(Host, migration.source.id)
     assigned = view.records.get(Assignment, assignment_id(migration.id, migration.source.id))
-    if source is None or assigned is None or not source.units_gone:
+    # After a revert that failed, the server need not be at the destination: it cannot be confirmed then, and
+    # has no other way out.
+    if source is None or assigned is None or migration.status != "finished":
         return None
     # The server could not be started there: better told now, while it runs at the destination.
     gone = tuple(
