@@ -128,7 +128,8 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     control = directory / "data" / "agents" / "control"
     control.mkdir(parents=True)
     (control / "behaviour.toml").write_text(BEHAVIOUR)
-    with cloud_running(directory, *OPTIONS) as cloud:
+    # Tests find its parts by their command lines: they are started, not forked.
+    with cloud_running(directory, *OPTIONS, is_warm=False) as cloud:
         with (cloud.data / "tokens.toml").open("a") as tokens:
             for user, role in OTHERS.items():
                 entry = f"token = '{make_password(user)}'\nuser = '''{user}'''\nproject = 'admin'\n"
