@@ -14,6 +14,7 @@ from berth.cell import hosts, providers, saga_runs
 from berth.cell.conductor import Conductor
 from berth.client import WireRequest
 from berth.doctor.findings import examine
+from berth.ledger import inventories
 from berth.model.events import Origin
 from berth.model.ids import ProviderId
 from berth.model.saga_runs import Agent, HostTree
@@ -290,6 +291,28 @@ async def test_a_ratio_from_before_units_were_named_is_1_from_then_on() -> None:
         assert (await operator.inventories(GPU1))[kind]["allocation_ratio"] == 1
         await operator.until_complaints()
         assert (await operator.inventories(GPU1))[kind]["allocation_ratio"] == 1
+
+
+async def test_a_device_that_was_overcommitted_is_reserved_when_it_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing of it could be written, and what was gone was given to others. Its ratio is from a release that
+    accepted it; clients that change something else of the inventory are not refused either."""
+    async with running() as operator:
+        await operator.cloud.until(lambda view: GPU1 in units_named(view))
+        vgpu = (await operator.inventories(GPU1))["VGPU"]
+        with monkeypatch.context() as before:
+            before.setattr(inventories, "_find_overcommitted", lambda *_: None)
+            await operator.write(GPU1, {"VGPU": vgpu | {"allocation_ratio": 2.0}})
+        await operator.write(GPU1, {"VGPU": vgpu | {"allocation_ratio": 2.0, "reserved": 1}})
+        await operator.claim(GPU1, {"VGPU": 1})
+        await operator.restart(gpu(0))
+        await operator.until_complaints(f"{NAME}-gpu1 is gone from the host and in use by {HOLDER}")
+        assert (await operator.inventories(GPU1))["VGPU"]["reserved"] == 4
+        await operator.restart(gpu(0), gpu(1))
+        await operator.until_complaints()
+        back = (await operator.inventories(GPU1))["VGPU"]
+        assert (back["reserved"], back["allocation_ratio"]) == (1, 1)
 
 
 async def test_a_device_that_is_in_use_in_its_old_shape_gets_no_new_one_beside_it() -> None:

@@ -115,12 +115,16 @@ def _find_overcommitted(
     view: View, record: ProviderRecord, inventories: dict[str, Inventory]
 ) -> UnitsOvercommitted | None:
     """A class that would be given out more often than it has units. A host without an agent of ours has no
-    units, and any ratio will do."""
+    units, and any ratio will do. A ratio from before the units were named may stay until the agent reports
+    again: whoever changes something else, or reserves what is gone, writes it with the rest."""
     over = [name for name, inventory in inventories.items() if inventory.allocation_ratio > 1]
     host = view.records.get(Host, record.root.id) if over else None
     named = () if host is None else dict(host.unit_classes).get(record.id, ())
+    there = {
+        view.classes.name_of(id): one.allocation_ratio for id, one in record.inventories.items() if named
+    }
     for name in over:
-        if name in named:
+        if name in named and inventories[name].allocation_ratio > there.get(name, 1):
             return UnitsOvercommitted(record.id, name, inventories[name].allocation_ratio)
     return None
 
