@@ -39,6 +39,8 @@ _REFRESH_S: Final = 50
 """How long at least passes between two records of when conductors were heard of: each says it once a
 minute."""
 _TEXT_MAX: Final = 500
+_OPENING_S: Final = 30
+"""How long it may take to open a journal before the cell counts as out of reach."""
 _OPENING: Final = "The region has not opened the journal of the cell yet."
 _ORIGIN: Final = Origin("", "cell-watch", None, "cell-watch")
 
@@ -56,6 +58,7 @@ class CellWatch:
     def __init__(self, region: Engine, cells: Iterable[str], clock: Clock) -> None:
         self._region = region
         self._clock = clock
+        self._began_s = clock.now_ns() // 1_000_000_000
         self._open: dict[str, Engine] = {}
         self._closed: dict[str, str] = dict.fromkeys(cells, _OPENING)
         # What was seen last of each cell, once it has been written.
@@ -81,9 +84,10 @@ class CellWatch:
         now_s = self._clock.now_ns() // 1_000_000_000
         self._judge_conductors(now_s)
         outages = self._closed | {name: engine.outage for name, engine in self._open.items()}
+        if now_s - self._began_s < _OPENING_S:
+            # A journal that was never opened may be about to be.
+            outages = {name: why for name, why in outages.items() if why != _OPENING}
         turned = {name for name, why in outages.items() if self._reached.get(name) is not (why is None)}
-        # A journal that was never opened may be about to be.
-        turned -= {name for name, why in outages.items() if why == _OPENING}
         is_due = now_s - self._refreshed_at_s >= _REFRESH_S
         if not turned and not is_due:
             return
@@ -92,8 +96,7 @@ class CellWatch:
             changes = [
                 change
                 for name, why in outages.items()
-                if (name in turned or (is_due and why != _OPENING))
-                and (change := self._change(view, name, why, now_s)) is not None
+                if (name in turned or is_due) and (change := self._change(view, name, why, now_s)) is not None
             ]
             return Enact(tuple(changes)) if changes else None
 

@@ -109,3 +109,19 @@ def test_a_conductor_is_not_silent_before_it_could_be_heard_of() -> None:
     # Its database is back after an hour.
     assert not CellStatus(id="cell1", since_s=5000, heard_at_s=1400).is_silent(5030)
     assert CellStatus(id="cell1", since_s=1000, heard_at_s=1400).is_silent(1401 + SILENT_AFTER_S)
+
+
+async def test_a_cell_that_was_never_opened_is_out_of_reach_after_a_while(tmp_path: Path) -> None:
+    """A region that starts while the database of a cell is away."""
+    clock = FakeClock()
+    async with started(tmp_path / "region.db") as region:
+        watch = CellWatch(region, ["cell1"], clock)
+        await watch.report()
+        assert region.view.records.get(CellStatus, "cell1") is None
+        clock.advance(31)
+        await watch.report()
+        status = region.view.records.get(CellStatus, "cell1")
+        assert status is not None
+        assert not status.is_reachable
+        assert status.text is not None
+        assert "not opened the journal" in status.text
