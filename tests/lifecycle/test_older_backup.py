@@ -12,9 +12,11 @@ from berth.cell import saga_runs
 from berth.doctor.findings import Finding, examine
 from berth.journal import read_backup, restore_backup, write_backup
 from berth.model.formats import FORMAT
+from berth.model.ids import ProviderId
 from berth.model.rejections import ServerOutdated
 from berth.model.saga_runs import Instance, Outbox
 from berth.model.servers import Host, Server, UnknownServer
+from berth.region import discrepancies
 from berth.runtime.clock import SystemClock
 from berth.runtime.progress import ProgressLine
 from berth.sim.cloud import SimCloud
@@ -124,14 +126,19 @@ class Forgotten:
         self.before: Server | None = None
 
     async def make(self, *sagas: str) -> None:
-        cloud = self._cloud
-        self._backups.take(cloud.database)
-        server = new_server(cloud)
+        self._backups.take(self._cloud.database)
+        await self.create(*sagas)
+        await self.restore()
+
+    async def create(self, *sagas: str) -> None:
+        server = new_server(self._cloud)
         self.id = server.id
         for saga in ("create", *sagas):
-            self.before = await done(cloud, saga, server)
+            self.before = await done(self._cloud, saga, server)
+
+    async def restore(self) -> None:
         self._backups.restore_region()
-        await cloud.until(lambda view: view.records.get(UnknownServer, self.id) is not None)
+        await self._cloud.until(lambda view: view.records.get(UnknownServer, self.id) is not None)
 
     @property
     def finding(self) -> str:
@@ -310,6 +317,120 @@ async def test_a_server_that_the_region_has_forgotten_is_removed_when_that_is_as
         assert await cloud.at_rest(server.id) is None
         assert cloud.hosts_with(server.id) == set()
         assert await findings(cloud) == {}
+
+
+async def test_a_server_is_not_said_to_be_removed_while_its_cell_would_drop_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the upgrade was finished, the number of the last run was not written: the run that removed the
+    server had one that the cell had seen."""
+    with monkeypatch.context() as unfinished:
+        for module in (saga_runs, discrepancies):
+            unfinished.setattr(module, "_WITH_SHEETS", FORMAT + 1)
+        cloud = SimCloud(seed=19, hosts=2)
+        async with cloud.running():
+            server = Forgotten(cloud, Backups(cloud, tmp_path))
+            await server.make()
+            for dry_run in (True, False):
+                outcome, why = await server.ask_doctor(remove=True, dry_run=dry_run)
+                assert outcome == "refused"
+                assert "finish the upgrade with 'berth db upgrade --finish'" in why
+            assert list(await findings(cloud)) == [server.finding]
+
+            unfinished.undo()
+            await cloud.until(lambda view: bool(view.records.get(UnknownServer, server.id).last))  # type: ignore[union-attr]
+            assert (await server.ask_doctor(remove=True))[0] == "removed"
+            assert await cloud.at_rest(server.id) is None
+            assert cloud.hosts_with(server.id) == set()
+
+
+async def test_what_others_hold_by_the_id_of_a_server_goes_with_it(tmp_path: Path) -> None:
+    """The doctor said that the server was removed, and its cell refused for what others had claimed."""
+    async with SimCloud(seed=20, hosts=2).running() as cloud:
+        server = Forgotten(cloud, Backups(cloud, tmp_path))
+        await server.make()
+        assert server.before is not None
+        assert server.before.place is not None
+        claim = {
+            "allocations": {server.before.place.id: {"resources": {"VCPU": 1}}},
+            "project_id": "p",
+            "user_id": "u",
+            "consumer_generation": None,
+            "consumer_type": "INSTANCE",
+        }
+        answer = await cloud.client(HEADERS).ask("PUT", f"/allocations/{server.id}", claim)
+        assert answer.status == 204
+        assert "--remove" in ((await server.find()).unsafe or "")
+        assert (await server.ask_doctor(remove=True))[0] == "removed"
+        assert await cloud.at_rest(server.id) is None
+        assert cloud.hosts_with(server.id) == set()
+        assert await findings(cloud) == {}
+
+
+@pytest.mark.parametrize("asked", [{}, {"remove": True}], ids=["adopted", "removed"])
+async def test_a_server_on_a_host_that_joined_since_waits_for_its_host(
+    tmp_path: Path, asked: dict[str, Any]
+) -> None:
+    """The doctor did not find the host by its name, where it was not known when the server was found: it
+    failed, with all that was to be repaired behind it."""
+    cloud = SimCloud(seed=21, hosts=1)
+    name, late = cloud.hosts.popitem()
+    async with cloud.running():
+        backups = Backups(cloud, tmp_path)
+        server = Forgotten(cloud, backups)
+        assert (await cloud.client(HEADERS).ask("PUT", "/traits/CUSTOM_OLD")).status == 201
+        backups.take(cloud.database)
+        cloud.hosts[name] = late
+        late.start()
+        await cloud.until(lambda view: is_up(view, late.host.id))
+        await server.create()
+        late.kill()
+        await server.restore()
+        assert "its host has not registered in the region again" in ((await server.find()).unsafe or "")
+        outcome, why = await server.ask_doctor(**asked)
+        assert outcome == "refused"
+        assert "registered in the region again" in why
+        await asyncio.sleep(300)
+
+        late.start()
+        await cloud.until(lambda view: is_up(view, late.host.id))
+        assert (await server.ask_doctor(**asked))[0] in ("repaired", "removed")
+        assert (await cloud.at_rest(server.id) is None) == bool(asked)
+        assert len(cloud.hosts_with(server.id)) == (0 if asked else 1)
+        assert await findings(cloud) == {}
+
+
+def is_up(view: View, id: str) -> bool:
+    return ProviderId(id) in view.providers and view.records.get(Host, id) is not None and not len(view.down)
+
+
+async def test_a_delete_that_was_refused_leaves_the_server_what_it_was(tmp_path: Path) -> None:
+    """Adopted, it was in error."""
+    async with SimCloud(seed=22, hosts=2).running() as cloud:
+        backups = Backups(cloud, tmp_path)
+        server = Forgotten(cloud, backups)
+        backups.take(cloud.database)
+        await server.create()
+        assert server.before is not None
+        assert server.before.place is not None
+        assert await cloud.begin(beginning(cloud, "delete", server.before)) is None
+        claim = {
+            "allocations": {server.before.place.id: {"resources": {"VCPU": 2}}},
+            "project_id": "p",
+            "user_id": "u",
+            "consumer_generation": server.before.generation,
+            "consumer_type": "INSTANCE",
+        }
+        answer = await cloud.client(HEADERS).ask("PUT", f"/allocations/{server.id}", claim)
+        assert answer.status == 204
+        refused = await cloud.at_rest(server.id)
+        assert refused is not None
+        assert refused.state == "active"
+        await server.restore()
+        assert (await server.ask_doctor())[0] == "repaired"
+        after = await cloud.server(server.id)
+        assert after is not None
+        assert (after.state, after.power) == ("active", server.before.power)
 
 
 async def test_only_what_is_named_and_unknown_is_removed(tmp_path: Path) -> None:

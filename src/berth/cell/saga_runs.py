@@ -186,8 +186,12 @@ def _write_sheet(instance: Instance, run: SagaRun, hosts: tuple[str, ...]) -> st
     spec = run.spec
     state: VmState
     if run.phase == "failed":
-        state = "error" if outcome.state == "error" or before is None else before.state
+        stopped_as = step_of(run).stopped_as or outcome.state
         spec = run.spec if before is None else before.spec
+        if stopped_as == "shelved":
+            state = "stopped"
+        else:
+            state = "error" if stopped_as == "error" or before is None else before.state
     elif outcome.state in ("stopped", "shelved"):
         state = "stopped"
     else:

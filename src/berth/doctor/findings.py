@@ -19,7 +19,7 @@ from berth.model.commands import SCHEDULE
 from berth.model.ids import ConsumerId, ProviderId
 from berth.model.placement import INSTANCE, MIGRATION, SHARES_VIA_AGGREGATE
 from berth.model.saga_runs import Assignment, Outbox, ServerSheet, assignment_id, read_sheet
-from berth.model.servers import NOT_RUNNING, Action, Held, Host, Migration, Server, UnknownServer
+from berth.model.servers import NOT_RUNNING, Action, Held, Host, Migration, Place, Server, UnknownServer
 from berth.sagas.conflicts import held_now, minus, same
 from berth.sagas.hosts import cell_aggregate
 from berth.view import View
@@ -177,7 +177,8 @@ def _judge_unknown(view: View, id: str, moment: Moment) -> Finding | None:
     spec, now, refusal = sheet.spec, held_now(view, id), None
     adopted = _find_adopted(view, id, sheet)
     sentence += f". It is {spec.name} of project {spec.project}, flavor {spec.flavor.name}, {sheet.state}"
-    if view.records.get(Host, sheet.host) is None:
+    place = find_place(view, server)
+    if place is None or place.id != sheet.host:
         refusal = "its host has not registered in the region again"
     elif adopted is None:
         refusal = "a consumer of another project, or on another host, has its id: release what it holds"
@@ -198,6 +199,17 @@ def _find_adopted(view: View, id: str, sheet: ServerSheet) -> Held | None:
     is_its_own = record.consumer.project == sheet.spec.project
     is_there = all(host.id == sheet.host for host in view.hosts_held(record.held))
     return now if is_its_own and is_there else None
+
+
+def find_place(view: View, unknown: UnknownServer) -> Place | None:
+    """The host that has a server, as far as the region knows it. A host that the region did not know yet has
+    its id among the names, and one may have got another name since."""
+    sheet = read_sheet(unknown.sheet)
+    found = [] if sheet is None else [view.records.get(Host, sheet.host)]
+    for name in unknown.hosts:
+        found += (*view.records.find(Host, "name", name), view.records.get(Host, name))
+    places = (Place(host.id, host.name, host.cell) for host in found if host is not None)
+    return next((place for place in places if place.cell == unknown.cell), None)
 
 
 def _judge_outdated(view: View, id: str, moment: Moment) -> Finding | None:

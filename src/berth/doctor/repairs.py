@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from berth.doctor.findings import Finding, Kind, Moment, find_again, holdings_elsewhere
+from berth.doctor.findings import Finding, Kind, Moment, find_again, find_place, holdings_elsewhere
 from berth.ledger import remove_record, replace_record
 from berth.model.commands import (
     ChangeMembers,
@@ -30,7 +30,6 @@ from berth.model.servers import (
     SHUT_DOWN,
     Flavor,
     Held,
-    Host,
     Migration,
     MigrationStatus,
     Place,
@@ -38,11 +37,15 @@ from berth.model.servers import (
     UnknownServer,
 )
 from berth.sagas import delete
-from berth.sagas.conflicts import generation_of, minus
+from berth.sagas.conflicts import generation_of, held_now, minus
 from berth.sagas.proposals import Context, request_units, start_run
 from berth.view import View
 
 _NOTHING_KNOWN: Final = Spec("unknown", "", "", Flavor(id="", name="", vcpus=0, memory_mb=0))
+_NO_NUMBER: Final = (
+    "the number of its last run is not known, and its cell would drop another: finish the upgrade with "
+    "'berth db upgrade --finish', and ask again a minute later"
+)
 _UNDER_WAY: Final[frozenset[MigrationStatus]] = frozenset(
     ("accepted", "migrating", "finished", "confirming", "reverting")
 )
@@ -67,10 +70,18 @@ def remove_unknown(view: View, id: str, moment: Moment, context: Context) -> Ena
     unknown = view.records.get(UnknownServer, finding.subject)
     if unknown is None:
         return RepairUnsafe(id, "only a server that the region has no record of is removed: delete others")
-    place = _find_place(view, unknown)
+    if not unknown.last:
+        return RepairUnsafe(id, _NO_NUMBER)
+    place = find_place(view, unknown)
     if place is None:
         return RepairUnsafe(id, "none of its hosts has registered in the region again")
-    server = msgspec.structs.replace(_make_record(unknown, place, moment.now_s), state="error", held=())
+    # What is held under its id goes with it, whoever has claimed that.
+    server = msgspec.structs.replace(
+        _make_record(unknown, place, moment.now_s),
+        state="error",
+        held=held_now(view, unknown.id),
+        generation=generation_of(view, unknown.id),
+    )
     # It is there already: no quota keeps it from being written down.
     deleted = start_run(view, moment.now_s, context._replace(quotas=None), delete.SAGA, server, dest=place)
     return msgspec.structs.replace(deleted, changes=(remove_record(view, unknown), *deleted.changes))
@@ -89,21 +100,12 @@ def _release(view: View, finding: Finding, now_s: int) -> Enact:
 def _adopt_server(view: View, finding: Finding, now_s: int) -> Enact:
     unknown = view.records.get(UnknownServer, finding.subject)
     assert unknown is not None, "the finding was just looked at"
-    place = _find_place(view, unknown)
+    place = find_place(view, unknown)
     assert place is not None, "the finding says that it can be repaired"
     server = msgspec.structs.replace(_make_record(unknown, place, now_s), held=finding.should_hold)
     commands, generation = _claim_again(view, server, server.held, INSTANCE)
     server = msgspec.structs.replace(server, generation=generation)
     return Enact((remove_record(view, unknown), replace_record(view, server)), commands)
-
-
-def _find_place(view: View, unknown: UnknownServer) -> Place | None:
-    """The host that has a server, as far as the region knows it."""
-    sheet = read_sheet(unknown.sheet)
-    hosts = view.records.find(Host, "cell", unknown.cell)
-    found = [host for host in hosts if host.name in unknown.hosts]
-    found.sort(key=lambda host: sheet is None or host.id != sheet.host)
-    return Place(found[0].id, found[0].name, found[0].cell) if found else None
 
 
 def _make_record(unknown: UnknownServer, place: Place, now_s: int) -> Server:

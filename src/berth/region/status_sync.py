@@ -62,7 +62,7 @@ runs of a cluster of a thousand nodes."""
 _COMPARED: Final = 500
 """How many servers, or servers of how many hosts, are compared with their cell in one go."""
 _LOOK_EVERY_S: Final = 60.0
-"""How often runs are looked for that their cell does not have."""
+"""How often runs are looked for that their cell does not have, and unknown servers are compared with it."""
 ACTION: Final = "status-sync"
 _ORIGIN: Final = Origin("", ACTION, None, ACTION)
 
@@ -127,7 +127,7 @@ class StatusSync:
         if self._is_new:
             await self._look_for_missing()
             self._is_new = False
-        await self._look_for_lost()
+        await self._look_again()
         self._index = index
 
     def _find_due(self, view: View) -> _CellNews:
@@ -292,8 +292,6 @@ class StatusSync:
 
     async def _look_for_missing(self) -> None:
         """Write down which servers the cell does not know."""
-        unknown = await self._region.read(lambda view: view.records.find(UnknownServer, "cell", self._name))
-        self._changed |= {(Instance, one.id): None for one in unknown}
         hosts = await self._region.read(
             lambda view: [host.id for host in view.records.find(Host, "cell", self._name)]
         )
@@ -311,12 +309,19 @@ class StatusSync:
     async def _mark_one_missing(self, server: Server) -> None:
         await self._submit(lambda view, now_s: discrepancies.mark_missing(view, server, now_s))
 
-    async def _look_for_lost(self) -> None:
-        """End the runs that the region waits for, and the cell does not have any more."""
+    async def _look_again(self) -> None:
+        """Look now and then for what no change of the cell's records shows."""
         now_s = asyncio.get_running_loop().time()
         if now_s < self._looks_at_s:
             return
         self._looks_at_s = now_s + _LOOK_EVERY_S
+        # What is said of an unknown server depends on the region as well: on its hosts, and its format.
+        unknown = await self._region.read(lambda view: view.records.find(UnknownServer, "cell", self._name))
+        self._changed |= {(Instance, one.id): None for one in unknown}
+        await self._look_for_lost()
+
+    async def _look_for_lost(self) -> None:
+        """End the runs that the region waits for, and the cell does not have any more."""
         waiting = await self._region.read(lambda view: discrepancies.find_waiting(view, self._name))
         if not waiting:
             return
