@@ -9,15 +9,26 @@ import pytest
 from berth.agent.commands import CommandRunner
 from berth.agent.state import AgentState
 from berth.cell import saga_runs
+from berth.cell.hosts import Heartbeats
 from berth.cell.protocol import REPORT, AgentCommand
+from berth.cell.units import choose_units
 from berth.client import WireAnswer, WireRequest
 from berth.engine.engine import Engine
 from berth.model.commands import Enact
 from berth.model.events import RecordChanged
 from berth.model.saga_runs import Instance, SagaRun
 from berth.model.servers import Server
+from berth.sim.cloud import SimCloud
 from berth.sim.nemesis import kill_host, outlive_conductor, outlive_worker
-from berth.sim.profiles.lifecycle import OPERATIONS, LifecycleProfile, create, evacuate, look
+from berth.sim.profiles.lifecycle import (
+    OPERATIONS,
+    LifecycleProfile,
+    abort,
+    create,
+    evacuate,
+    look,
+    make_fleet,
+)
 from berth.sim.simulation import Act, Simulation
 from berth.sim.world import Process
 from berth.view import View
@@ -39,6 +50,13 @@ class OneFault(LifecycleProfile):
             *OPERATIONS,
         ]
         return [*users, (5, "look", look), *((20, "fault", fault) for fault in self._faults)]
+
+
+class FewHosts(OneFault):
+    """Two hosts, and both have devices."""
+
+    def cloud(self, seed: int) -> SimCloud:
+        return SimCloud(seed=seed, fleet=make_fleet(2, every=1))
 
 
 async def kill_at_report(simulation: Simulation, rng: random.Random) -> None:
@@ -81,6 +99,44 @@ def test_what_is_released_while_it_is_on_the_disk_is_found(monkeypatch: pytest.M
     expected = "and is still on its disk"
     # Several are killed, evacuated, and back.
     assert expected in find_failure(OneFault(kill_host), 3 * MINUTES, expected)
+
+
+def test_a_result_that_is_reported_before_it_is_on_the_disk_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def save_nothing(self: CommandRunner) -> None: ...
+
+    monkeypatch.setattr(CommandRunner, "_save", save_nothing)
+    expected = "and its result is not on the disk"
+    assert expected in find_failure(OneFault(), MINUTES, expected)
+
+
+def test_a_host_that_is_marked_down_too_soon_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: a host is down that was not heard of between two of its polls."""
+
+    def is_overdue(self: Heartbeats, host: str) -> bool:
+        return self._clock.monotonic_ns() - self._heard_ns.get(host, self._hears_since_ns) > 5e9
+
+    monkeypatch.setattr(Heartbeats, "_is_overdue", is_overdue)
+    expected = "is marked down, and was heard of"
+    assert expected in find_failure(OneFault(), MINUTES, expected)
+
+
+def test_an_abort_that_is_lost_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: a cell does not note that a run is to be aborted."""
+    monkeypatch.setattr(saga_runs, "abort_run", lambda view, id: None)
+    expected = "is forgotten, and it goes on"
+    assert expected in find_failure(OneFault(abort), MINUTES, expected)
+
+
+def test_a_unit_that_two_servers_have_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: units that others have count as free, and no rule is against that."""
+
+    def choose_any(provider: Any, kind: str, amount: int, taken: set[str], *arguments: Any) -> Any:
+        return choose_units(provider, kind, amount, set(), *arguments)
+
+    monkeypatch.setattr("berth.cell.assignments.choose_units", choose_any)
+    monkeypatch.setattr("berth.ledger.assignments.judge", lambda view, command: None)
+    expected = "is in two assignments"
+    assert expected in find_failure(FewHosts(), MINUTES, expected)
 
 
 def test_a_run_that_begins_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
