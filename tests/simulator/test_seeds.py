@@ -1,4 +1,8 @@
-"""Fixed seeds of each profile, and those that once showed a bug."""
+"""Fixed seeds of each profile, and those that once showed a bug.
+
+In brackets is the row of ``tools/mutants.py`` that plants a bug again: the seed finds it then. When histories
+have changed so much that it does not, the row leads to another seed.
+"""
 
 import os
 import subprocess
@@ -10,16 +14,17 @@ from berth.sim.__main__ import shorten
 from berth.sim.profiles import PROFILES
 from berth.sim.simulation import simulate
 
-SEEDS = [("lifecycle", 1, 10), ("lifecycle", 2, 10), ("lifecycle", 3, 10), ("pools", 1, 10), ("pools", 3, 10)]
+SEEDS = [("lifecycle", 1, 10), ("lifecycle", 2, 10), ("pools", 1, 10), ("pools", 3, 10)]
 BUGS = [
-    # An agent and its conductor told each other of a leftover that was gone, hundreds of times a second.
-    ("lifecycle", 7, 18),
+    # An agent and its conductor told each other of a leftover that was gone, hundreds of times a second
+    # (leftover destroyed though it is gone).
+    ("lifecycle", 3, 4),
     # A migration that left its server's part of a pool to the server was no member of the server's group, and
-    # another member took its place.
-    ("pools", 10, 15),
-    # A driver hung as it destroyed what was evacuated, and nobody gave that up: the host was down for ever.
+    # another member took its place (migration beside a pool no member).
+    ("pools", 5, 5),
+    # A driver hung as it destroyed what was evacuated, and nobody gave that up: the host was down for ever
+    # (leftover destroyed for ever).
     ("operators", 7, 10),
-    ("operators", 39, 10),
 ]
 
 

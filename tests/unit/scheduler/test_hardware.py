@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from berth.model.commands import DeleteProvider, SetInventories
 from berth.model.devices import NumaPolicy
 from berth.model.ids import ConsumerId
 from berth.model.placement import HYPERTHREADING, NUMA_ROOT, SOCKET_TRAITS, Inventory
@@ -1172,6 +1173,20 @@ def test_a_device_that_is_below_no_cell_is_named() -> None:
         "a: the device close must be below a NUMA cell of the guest, and a-gpu0, which has room, is not: "
         "1 PGPU is needed there, and a-numa0 has 0."
     )
+
+
+def test_a_host_that_is_overfull_comes_closest_where_all_are() -> None:
+    """Once a row that is not in use did, and there is no host in it."""
+    fleet = Fleet()
+    fleet.provider("gone")
+    machine(fleet, "a", PCPU=8, MEMORY_MB=8192)
+    fleet.must(DeleteProvider(fleet.id_of("gone")))
+    for cell in ("a-numa0", "a-numa1"):
+        fleet.take(cell, {"PCPU": 8})
+        left = {"PCPU": Inventory(4), "MEMORY_MB": Inventory(8192)}
+        fleet.must(SetInventories(fleet.id_of(cell), None, left))
+    wanted = request({"hw:cpu_policy": "dedicated"}, vcpus=17)
+    assert refusal(fleet, wanted) == "a comes closest: 0 of 17 PCPU."
 
 
 def test_a_guest_that_could_be_split_is_told_what_cells_have_together() -> None:
