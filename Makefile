@@ -6,8 +6,8 @@ BIN := .venv/bin
 PYTEST := $(BIN)/pytest
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 AT_ONCE := --numprocesses 2 --dist
-THREE_AT_ONCE := --numprocesses 3 --dist
-# What takes longest comes first. Of three at once one mostly waits: for a server, or for a database.
+FOUR_AT_ONCE := --numprocesses 4 --dist
+# What takes longest comes first. Of four at once two mostly wait: for a server, or for a database.
 PROCESSES := tests/conformance tests/console tests/ops tests/faults tests/databases tests/clients tests/http tests/crash
 SIMULATED := tests/lifecycle tests/simulator
 SLOW := $(PROCESSES) $(SIMULATED)
@@ -45,7 +45,7 @@ run: .venv/.running ## Run a region, cells and a simulated fleet on LISTEN (127.
 test: checks ## Check and test everything, the quick things first
 	$(MAKE) --no-print-directory unit
 	$(PYTEST) $(AT_ONCE) worksteal $(SIMULATED)
-	$(PYTEST) $(THREE_AT_ONCE) loadgroup --no-loadscope-reorder $(PROCESSES)
+	$(PYTEST) $(FOUR_AT_ONCE) loadgroup --no-loadscope-reorder $(PROCESSES)
 
 check: checks ## Check and test what changes most often: some of everything, without clusters
 	$(MAKE) --no-print-directory unit
