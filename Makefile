@@ -59,7 +59,7 @@ packages: setup
 	$(BIN)/python -m tests.packages
 
 unit: setup ## The tests that need no server process
-	$(PYTEST) $(AT_ONCE) loadscope tests $(SLOW:%=--ignore=%)
+	$(PYTEST) $(AT_ONCE) loadscope --no-loadscope-reorder tests $(SLOW:%=--ignore=%)
 
 lint: setup ## Style
 	$(BIN)/ruff check

@@ -177,10 +177,15 @@ def long_journal(url: str, count: int) -> None:
 
 
 def kill_when(words: list[str], is_time: Callable[[], bool]) -> bool:
-    """Run a command and kill it as soon as it is time. Whether it was not finished by then."""
+    """Run a command and kill it as soon as it is time: it is stopped while that is looked at. Whether it was
+    not finished by then."""
     with subprocess.Popen(words, env=environment(), stdout=subprocess.DEVNULL) as process:
-        while process.poll() is None and not is_time():
-            time.sleep(0.001)
+        while process.poll() is None:
+            process.send_signal(signal.SIGSTOP)
+            if is_time():
+                break
+            process.send_signal(signal.SIGCONT)
+            time.sleep(0.002)
         process.send_signal(signal.SIGKILL)
         return process.wait() == -signal.SIGKILL
 

@@ -33,7 +33,7 @@ PARTS = ["region", "cell1", "cell2", "cell1-agents", "cell2-agents"]
 
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
-    options = ("--hosts", "4", "--cells", "2")
+    options = ["--hosts", "4", "--cells", "2", "--heartbeat-timeout", "2"]
     with cloud_running(tmp_path_factory.mktemp("up"), *options, is_warm=False) as cloud:
         yield cloud
         assert cloud.stop() == 0, cloud.everything

@@ -2,6 +2,7 @@
 
 import logging
 import random
+import re
 
 import pytest
 
@@ -82,8 +83,10 @@ async def test_a_loop_survives_outages_and_bugs_and_reports_its_recovery(
             log=logging.getLogger("test"),
             first_s=0.001,
         )
-    assert [record.getMessage() for record in caplog.records if record.name == "test"] == [
+    said = [record.getMessage() for record in caplog.records if record.name == "test"]
+    # How long it takes depends on who else is busy.
+    assert [re.sub(r"after [0-9.]+ s$", "after a while", line) for line in said] == [
         "status sync of cell1: retrying in 0.001 s: connection refused",
         "status sync of cell1: unexpected error, retrying in 0.004 s",
-        "status sync of cell1: works again after 0.0 s",
+        "status sync of cell1: works again after a while",
     ]
