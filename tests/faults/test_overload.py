@@ -42,11 +42,12 @@ class Seen(NamedTuple):
 
 
 async def write_on(server: ServerProcess, provider: str, consumer: str, until_s: float) -> Seen:
-    """Claim repeatedly on one connection, with the generation that must be right."""
+    """Claim repeatedly on one connection, and once however late it is, with the generation that must be
+    right."""
     reader, writer = await asyncio.open_connection(HOST, server.port)
     accepted = refused = 0
     seconds = []
-    while time.monotonic() < until_s:
+    while accepted + refused == 0 or time.monotonic() < until_s:
         body = claim_body({provider: {"VCPU": accepted % 10 + 1}}, accepted or None)
         started_s = time.monotonic()
         writer.write(request(f"/allocations/{consumer}", json.dumps(body)))
