@@ -155,6 +155,20 @@ class Forgotten:
     async def find(self) -> Finding:
         return (await findings(self._cloud))[self.finding]
 
+    async def claim(self, vcpus: int, generation: int | None) -> None:
+        """Another client claims something with its id, on its host."""
+        assert self.before is not None
+        assert self.before.place is not None
+        body = {
+            "allocations": {self.before.place.id: {"resources": {"VCPU": vcpus}}},
+            "project_id": "p",
+            "user_id": "u",
+            "consumer_generation": generation,
+            "consumer_type": "INSTANCE",
+        }
+        answer = await self._client.ask("PUT", f"/allocations/{self.id}", body)
+        assert answer.status == 204, answer.body
+
 
 KEPT = ("name", "project", "user", "flavor", "image", "needs", "state", "power", "place", "held", "run_count")
 
@@ -349,17 +363,7 @@ async def test_what_others_hold_by_the_id_of_a_server_goes_with_it(tmp_path: Pat
     async with SimCloud(seed=20, hosts=2).running() as cloud:
         server = Forgotten(cloud, Backups(cloud, tmp_path))
         await server.make()
-        assert server.before is not None
-        assert server.before.place is not None
-        claim = {
-            "allocations": {server.before.place.id: {"resources": {"VCPU": 1}}},
-            "project_id": "p",
-            "user_id": "u",
-            "consumer_generation": None,
-            "consumer_type": "INSTANCE",
-        }
-        answer = await cloud.client(HEADERS).ask("PUT", f"/allocations/{server.id}", claim)
-        assert answer.status == 204
+        await server.claim(1, None)
         assert "--remove" in ((await server.find()).unsafe or "")
         assert (await server.ask_doctor(remove=True))[0] == "removed"
         assert await cloud.at_rest(server.id) is None
@@ -412,17 +416,8 @@ async def test_a_delete_that_was_refused_leaves_the_server_what_it_was(tmp_path:
         backups.take(cloud.database)
         await server.create()
         assert server.before is not None
-        assert server.before.place is not None
         assert await cloud.begin(beginning(cloud, "delete", server.before)) is None
-        claim = {
-            "allocations": {server.before.place.id: {"resources": {"VCPU": 2}}},
-            "project_id": "p",
-            "user_id": "u",
-            "consumer_generation": server.before.generation,
-            "consumer_type": "INSTANCE",
-        }
-        answer = await cloud.client(HEADERS).ask("PUT", f"/allocations/{server.id}", claim)
-        assert answer.status == 204
+        await server.claim(2, server.before.generation)
         refused = await cloud.at_rest(server.id)
         assert refused is not None
         assert refused.state == "active"

@@ -32,9 +32,10 @@ RUN_S: Final = 86_400
 """After how long a saga run should have ended."""
 _UNITS_SHOWN: Final = 8
 _NO_SHEET: Final = (
-    "its cell does not know what it is: it was last changed by a release that did not write that"
+    "its cell does not know what it is, because it was last changed by a release that did not write that: "
+    "save what is on it"
 )
-_REMOVE: Final = "or have the server destroyed with 'berth doctor --remove'. It goes on running meanwhile"
+_REMOVE: Final = "or have the server destroyed by 'berth doctor --remove'. It goes on running meanwhile"
 
 Kind = Literal[
     "orphan_consumer",
@@ -179,7 +180,7 @@ def _judge_unknown(view: View, id: str, moment: Moment) -> Finding | None:
     sentence += f". It is {spec.name} of project {spec.project}, flavor {spec.flavor.name}, {sheet.state}"
     place = find_place(view, server)
     if place is None or place.id != sheet.host:
-        refusal = "its host has not registered in the region again"
+        refusal = "its host has not registered in the region again: wait for it"
     elif adopted is None:
         refusal = "a consumer of another project, or on another host, has its id: release what it holds"
     repair = None if refusal else "write its record again, and claim what it held, if there is room"
