@@ -14,7 +14,6 @@ with the sorts of devices, not with their count.
 import itertools
 import math
 from collections.abc import Hashable, Iterable, Mapping
-from functools import cached_property
 from typing import Final, NamedTuple, TypeVar
 
 from berth.model.ids import ClassId, Row
@@ -75,13 +74,16 @@ class DeviceCells:
     ) -> None:
         (self.cells,) = {tuple(one.of) for one in near}
         self._records = {record.row: record for cell in self.cells for record in choices[cell]}
-        self._rows = sorted(self._records)
         self._beside: dict[frozenset[str], frozenset[Row]] = {}
         self._demands = [
             demand
             for class_id in dict.fromkeys(id for one in near for id, _ in slots[one.slot].amounts)
             for demand in self._find_demands(class_id, slots, choices, near)
         ]
+        self._with_devices = frozenset(
+            row for demand in self._demands for sort in demand.places for row in sort.above | sort.beside
+        )
+        self._sets: dict[int, tuple[frozenset[Row], ...]] = {}
         self._steps = steps
         self._cost = 2 + sum(len(demand.places) + len(demand.counts) for demand in self._demands)
         self._are_enough: dict[frozenset[Row], bool] = {}
@@ -99,18 +101,21 @@ class DeviceCells:
         """Whether there may be cells that are enough together with these."""
         verdict = self._may_grow.get(cells)
         if verdict is None:
-            verdict = not self._sets or any(cells <= some and self.are_enough(some) for some in self._sets)
+            with_devices = cells & self._with_devices
+            sets = self._find_sets(len(self.cells) - len(cells) + len(with_devices))
+            verdict = not sets or any(with_devices <= some and self.are_enough(some) for some in sets)
             self._may_grow[cells] = verdict
         return verdict
 
-    @cached_property
-    def _sets(self) -> tuple[frozenset[Row], ...]:
-        """The largest sets of cells that could be used; none if there are too many of them. Smaller ones have
-        fewer devices."""
-        count = min(len(self.cells), len(self._rows))
-        if math.comb(len(self._rows), count) > SETS_MAX:
-            return ()
-        return tuple(map(frozenset, itertools.combinations(self._rows, count)))
+    def _find_sets(self, count: int) -> tuple[frozenset[Row], ...]:
+        """The largest sets of so many cells that could be used; none if there are too many of them. Smaller
+        ones have fewer devices, and cells without devices add none."""
+        count = min(count, len(self._with_devices))
+        if count not in self._sets:
+            is_few = math.comb(len(self._with_devices), count) <= SETS_MAX
+            sets = itertools.combinations(sorted(self._with_devices), count) if is_few else ()
+            self._sets[count] = tuple(map(frozenset, sets))
+        return self._sets[count]
 
     def _find_demands(
         self,

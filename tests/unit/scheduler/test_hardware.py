@@ -957,6 +957,23 @@ def test_a_device_of_another_cell_of_the_socket_will_do_where_the_policy_says_so
     assert isinstance(plan(fleet.view, near, OPTIONS, random.Random(1), 0), NoFit)
 
 
+def test_the_cells_with_the_devices_are_found_among_many_without() -> None:
+    """There are too many sets of 4 of 16 cells to look at; of those 5 that have devices there are few. No two
+    cells have the same left."""
+    fleet = Fleet()
+    machine(fleet, "a", 16, VCPU=8, MEMORY_MB=8192)
+    for cell in range(1, 16):
+        fleet.take(f"a-numa{cell}", {"MEMORY_MB": cell})
+    gpus(fleet, "a", tuple(f"a-numa{cell}" for cell in (11, 12, 13, 14, 15)))
+    for cell in (12, 13, 14, 15):
+        fleet.provider(
+            f"a-nic{cell}", {"SRIOV_NET_VF": 1}, parent=f"a-numa{cell}", traits=("CUSTOM_PHYSNET_A",)
+        )
+    near = {"pci_passthrough:alias": "close:4,vf:4", "hw:pci_numa_affinity_policy": "required"}
+    chosen = held(place(fleet, request({**near, "hw:numa_nodes": "4"})).placements[0].chosen)
+    assert {f"a-numa{cell}" for cell in (12, 13, 14, 15)} < chosen.keys()
+
+
 def test_capacity_tells_hosts_apart_by_their_sockets() -> None:
     fleet = Fleet()
     for name, sockets in (("a", (0, 1)), ("b", (1, 1)), ("c", (1, 0)), ("d", (0, 0))):
