@@ -101,6 +101,14 @@ async def test_a_filter_that_means_nothing_is_refused(filled: RegionWorld, query
     assert words in answer.error["detail"]
 
 
+async def test_a_driver_is_not_refused_before_hosts_have_joined_nor_after_they_have_left(
+    tmp_path: Path, filled: RegionWorld
+) -> None:
+    async with RegionWorld(tmp_path).running() as empty:
+        assert await names(empty, "?driver=libvirt") == []
+    assert await names(filled, f"?driver=gone&marker={uuid_of(1)}") == []
+
+
 async def test_a_host_is_shown_with_its_tree_and_who_holds_it(region: RegionWorld) -> None:
     server = await region.active("db")
     [held] = [host for host in (await region.get("/berth/v1/hosts")).json["hosts"] if host["servers"]]
