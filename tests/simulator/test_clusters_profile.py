@@ -23,9 +23,6 @@ BUGS = [
     # A cell could not be written to when the status sync had brought up the end of a saga run: the run stayed
     # in the cell for ever (finished run stays in its cell).
     (48, 4),
-    # An agent took a command whose result it could not report for one that may yet bring a leftover back: it
-    # destroyed the leftover without end, and polled without a pause.
-    (17, 17),
 ]
 
 
