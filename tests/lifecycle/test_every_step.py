@@ -13,7 +13,7 @@ import pytest
 from berth.cell.conductor import Deadlines
 from berth.doctor.findings import examine
 from berth.model.ids import ConsumerId
-from berth.model.saga_runs import Instance, Phase
+from berth.model.saga_runs import Instance, Phase, read_sheet
 from berth.model.servers import Migration, Server
 from berth.sagas.conflicts import held_now, same
 from berth.sagas.saga import AS_BEFORE, GONE, PLACEMENT, Holds, Saga, Step, all_sagas, find_saga
@@ -154,6 +154,23 @@ async def _check(cloud: SimCloud, case: Case, before: Server | None, id: str) ->
         assert (after.fault is None) == (expected == find_success(saga)), about
     await cloud.read(lambda view: _check_books(view, id, after, expected.holds, about))
     await _check_disks(cloud, id, after, about)
+    if after is not None and after.place is not None:
+        await _check_sheet(cloud, after, about)
+
+
+async def _check_sheet(cloud: SimCloud, after: Server, about: str) -> None:
+    """A region that has forgotten the server could adopt it as it is."""
+    assert after.place is not None
+    instance = await cloud.readers[after.place.cell].read(lambda view: view.records.get(Instance, after.id))
+    assert instance is not None, about
+    sheet = read_sheet(instance.sheet)
+    if not instance.hosts:
+        assert sheet is None, about
+        return
+    assert sheet is not None, about
+    state = {"resized": "active", "shelved": "stopped"}.get(after.state, after.state)
+    assert (sheet.state, sheet.host, sheet.spec.flavor) == (state, after.place.id, after.flavor), about
+    assert same(sheet.held, after.held), about
 
 
 def _check_books(view: View, id: str, after: Server | None, holds: Holds, about: str) -> None:

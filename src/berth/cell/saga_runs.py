@@ -28,8 +28,16 @@ from berth.model.saga_runs import (
     write_sheet,
 )
 from berth.model.servers import VmState
-from berth.sagas.runner import find_outcome, is_finished, mark_aborted, run_of_command, saga_of, step_of
-from berth.sagas.saga import PLACEMENT
+from berth.sagas.runner import (
+    find_outcome,
+    is_finished,
+    is_unsettled,
+    mark_aborted,
+    run_of_command,
+    saga_of,
+    step_of,
+)
+from berth.sagas.saga import PLACEMENT, has_given_back
 from berth.view import View
 
 Change = Callable[[SagaRun], SagaRun]
@@ -180,23 +188,23 @@ def _place_instance(view: View, instance: Instance, run: SagaRun, now_s: int) ->
 
 
 def _write_sheet(instance: Instance, run: SagaRun, hosts: tuple[str, ...]) -> str:
-    """What a server is now that a run has ended. One that has failed leaves it what it was."""
+    """What a server is now that a run has ended. A move that was undone leaves it what it was, and so does a
+    revert that has not given back what the move had taken."""
     outcome, before = find_outcome(run), read_sheet(instance.sheet)
     places = [place.id for place in (run.dest, run.source) if place is not None and place.id in hosts]
-    spec = run.spec
+    is_as_before = run.phase == "failed" and saga_of(run).is_move == has_given_back(run)
+    known = before if before is not None and is_as_before else run
     state: VmState
-    if run.phase == "failed":
-        stopped_as = step_of(run).stopped_as or outcome.state
-        spec = run.spec if before is None else before.spec
-        if stopped_as == "shelved":
-            state = "stopped"
-        else:
-            state = "error" if stopped_as == "error" or before is None else before.state
-    elif outcome.state in ("stopped", "shelved"):
+    stopped_as = (step_of(run).stopped_as if run.phase == "failed" else None) or outcome.state
+    if run.phase == "failed" and is_unsettled(run):
+        state = "error"
+    elif stopped_as in ("stopped", "shelved"):
         state = "stopped"
+    elif run.phase == "done":
+        state = "active" if run.runs or stopped_as == "active" else "stopped"
     else:
-        state = "active" if run.runs or outcome.state == "active" else "stopped"
-    return write_sheet(ServerSheet(spec, (*places, *hosts)[0], run.claim.held, state, run.needs))
+        state = "error" if before is None or stopped_as == "error" else before.state
+    return write_sheet(ServerSheet(known.spec, (*places, *hosts)[0], run.claim.held, state, known.needs))
 
 
 def _is_down(view: View, host: str) -> bool:

@@ -46,10 +46,11 @@ from berth.sagas.runner import (
     describe_refused_claims,
     find_outcome,
     is_finished,
+    is_unsettled,
     saga_of,
     step_of,
 )
-from berth.sagas.saga import AS_BEFORE, GONE, UNCHANGED, has_given_back
+from berth.sagas.saga import AS_BEFORE, GONE, UNCHANGED
 from berth.view import ProviderRecord, View
 
 _NOTHING: Final = ClaimSnapshot((), None)
@@ -195,14 +196,14 @@ def _make_fault(run: SagaRun, now_s: int) -> Fault:
 
 
 def _find_state(server: Server, run: SagaRun) -> VmState:
-    saga, outcome = saga_of(run), find_outcome(run)
+    outcome = find_outcome(run)
     before = server.state_before or server.state
     assert outcome.state != GONE, "a server that is gone has no state"
     if run.phase == "done":
         if outcome.state == AS_BEFORE:
             return "stopped" if before == "stopped" else "active"
         return outcome.state
-    if _undo_failed(run) or (saga.is_move and not has_given_back(run)):
+    if is_unsettled(run):
         return "error"
     if _is_untouched(run):
         return server.state
@@ -217,12 +218,6 @@ def _find_state(server: Server, run: SagaRun) -> VmState:
 def _is_untouched(run: SagaRun) -> bool:
     """Whether the run ended before anything was done to the server."""
     return run.phase == "failed" and step_of(run).stopped_as == UNCHANGED
-
-
-def _undo_failed(run: SagaRun) -> bool:
-    """Whether the server could not be run again where it was."""
-    undone = (saga_of(run).find_undone(entry.step) for entry in run.log if entry.error is not None)
-    return any(step is not None and step.runs_again for step in undone)
 
 
 def _find_power(state: VmState, run: SagaRun) -> int:

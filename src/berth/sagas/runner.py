@@ -19,7 +19,7 @@ import msgspec
 
 from berth.model.saga_runs import ClaimSnapshot, Destination, SagaRun, StepLog
 from berth.model.servers import ActionProgress, FoundConflict, Held, Place
-from berth.sagas.saga import PLACEMENT, ClaimChange, Outcome, Saga, Step, Verb, find_saga
+from berth.sagas.saga import PLACEMENT, ClaimChange, Outcome, Saga, Step, Verb, find_saga, has_given_back
 
 LOG_MAX: Final = 60
 _MOVE_CLAIM: Final = "move the claim"
@@ -276,6 +276,15 @@ def find_outcome(run: SagaRun) -> Outcome:
     """What the saga says of a run that has ended as this one has."""
     saga = saga_of(run)
     return saga.done if run.phase == "done" else saga.failed
+
+
+def is_unsettled(run: SagaRun) -> bool:
+    """Whether the server of a run that has failed could not be run again where it was, or its claim not be
+    given back: it is in error then, whatever its saga says."""
+    saga = saga_of(run)
+    undone = (saga.find_undone(entry.step) for entry in run.log if entry.error is not None)
+    is_halted = any(step is not None and step.runs_again for step in undone)
+    return is_halted or (saga.is_move and not has_given_back(run))
 
 
 def is_on_one_host(run: SagaRun) -> bool:
