@@ -36,9 +36,9 @@ from berth.model.servers import (
     Server,
     UnknownServer,
 )
-from berth.sagas import delete
 from berth.sagas.conflicts import generation_of, held_now, minus
 from berth.sagas.proposals import Context, request_units, start_run
+from berth.sagas.saga import Saga
 from berth.view import View
 
 _NOTHING_KNOWN: Final = Spec("unknown", "", "", Flavor(id="", name="", vcpus=0, memory_mb=0))
@@ -61,9 +61,9 @@ def repair(view: View, id: str, moment: Moment) -> Enact | Rejection:
     return _REPAIRS[finding.kind](view, finding, moment.now_s)
 
 
-def remove_unknown(view: View, id: str, moment: Moment, context: Context) -> Enact | Rejection:
+def remove_unknown(view: View, id: str, moment: Moment, context: Context, saga: Saga) -> Enact | Rejection:
     """The command by which the server of a finding is destroyed, of which the region has no record. It gets
-    one for as long as that takes, and is deleted like any other."""
+    one for as long as that takes, and is deleted like any other, by ``saga``."""
     finding = find_again(view, id, moment)
     if finding is None:
         return FindingGone(id)
@@ -83,7 +83,7 @@ def remove_unknown(view: View, id: str, moment: Moment, context: Context) -> Ena
         generation=generation_of(view, unknown.id),
     )
     # It is there already: no quota keeps it from being written down.
-    deleted = start_run(view, moment.now_s, context._replace(quotas=None), delete.SAGA, server, dest=place)
+    deleted = start_run(view, moment.now_s, context._replace(quotas=None), saga, server, dest=place)
     return msgspec.structs.replace(deleted, changes=(remove_record(view, unknown), *deleted.changes))
 
 

@@ -21,6 +21,7 @@ from berth.doctor.repairs import remove_unknown, repair
 from berth.ledger import decide
 from berth.model.commands import Enact
 from berth.model.rejections import Rejection
+from berth.sagas import delete
 from berth.sagas.conflicts import as_dict
 from berth.view import View
 
@@ -105,7 +106,7 @@ async def repair_findings(call: NativeCall) -> Response:
     context = call.context()
 
     def remove(view: View, id: str, moment: Moment) -> Enact | Rejection:
-        return remove_unknown(view, id, moment, context)
+        return remove_unknown(view, id, moment, context, delete.SAGA)
 
     one_by_one = _try_repair if asked.dry_run else _repair
     chosen = _Choice(repair, _read_repair, "would repair", "repaired")
