@@ -21,7 +21,7 @@ from berth.cli.program import make_parser
 from berth.cli.question import Question
 from berth.cli.region import API_VERSIONS
 from berth.client import connect_directly
-from berth.model.servers import CellStatus
+from berth.model.servers import CellStatus, Host
 from tests.worlds import RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
@@ -159,6 +159,8 @@ async def test_a_provider_is_held_by_servers_that_have_names(region: RegionWorld
 )
 async def test_what_is_not_there(region: RegionWorld, question: Question, words: str, said: str) -> None:
     """Nothing that is asked for is taken for an empty answer."""
+    # Without any agent no driver is known.
+    await region.put(Host(id=uuid_of(1), number=1, name="host-1", cell="cell-1"))
     with pytest.raises(CommandError, match=said):
         await ask(region, question, words.split(), None)
 
