@@ -117,7 +117,7 @@ _PLANTED: list[tuple[str, Callable[..., Any], str, int]] = [
     ("proposals.make_groups", _make_wide_groups, " share ", 3),
     ("proposals.place_nodes", _place_without_claims, "comes without its claim", 1),
     ("reconciler._end", _end_without_groups, "is left of", 1),
-    ("reconciler._find_droppable", _drop_none, "is no node of", 14),
+    ("reconciler._find_droppable", _drop_none, "is left of", 15),
     ("distribution.remove_nodes", _forget_leavers, "nodes, and has", 2),
     ("reconciler.propose_next", _always_write, "the cloud is at rest, and rows", 2),
 ]
