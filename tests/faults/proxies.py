@@ -63,8 +63,10 @@ class Proxy:
                         return
         finally:
             back.cancel()
-            writer.close()
-            far_writer.close()
+            for end in (writer, far_writer):
+                end.close()
+                with contextlib.suppress(OSError):
+                    await end.wait_closed()
 
     def _fate(self) -> str:
         if not self.is_faulty:
@@ -91,8 +93,11 @@ def proxy_to(port: int, dice: random.Random) -> Iterator[Proxy]:
 
     async def run() -> None:
         await proxy.serve(ready, ending)
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        connections = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in connections:
             task.cancel()
+        # Each closes its sockets: a socket that is left open fails whichever test collects it.
+        await asyncio.gather(*connections, return_exceptions=True)
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(run()), daemon=True)
     thread.start()
