@@ -4,6 +4,7 @@
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { redraw } from "./frame.js";
 import { refusalOf } from "./parts.js";
+import { session } from "./session.js";
 import { spoilAll } from "./sources.js";
 
 /** @typedef {import("./parts.js").Shown} Shown */
@@ -37,19 +38,6 @@ export function askFirst(asked) {
   redraw();
 }
 
-/**
- * Do something, and tell what came of it.
- * @param {() => Promise<string>} act
- */
-export async function carryOut(act) {
-  try {
-    tell(html`<p>${await act()}</p>`);
-  } catch (error) {
-    tell(refusalOf(error));
-  }
-  spoilAll();
-}
-
 /** @param {Shown} content */
 export function tell(content) {
   /** @type {{ content: Shown }} */
@@ -63,6 +51,12 @@ export function tell(content) {
 function dismiss(entry) {
   told = told.filter((other) => other !== entry);
   redraw();
+}
+
+/** Forget what was asked and told: somebody else may sign in. */
+export function dropActions() {
+  question = null;
+  told = [];
 }
 
 /** What was done, and the dialog if one is open. */
@@ -114,10 +108,12 @@ async function submit(event) {
   redraw();
   try {
     tell(html`<p>${await asked.act(values)}</p>`);
-    close();
+    if (question === asked) close();
     spoilAll();
   } catch (error) {
-    refusal = error;
+    // Whoever has closed the dialog meanwhile has still asked for it.
+    if (question === asked) refusal = error;
+    else if (session.caller !== null) tell(refusalOf(error));
   }
   isActing = false;
   redraw();

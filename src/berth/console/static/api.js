@@ -3,6 +3,8 @@
 
 const ROOT = new URL("..", document.baseURI);
 const PAGES_MAX = 200;
+/** How long an answer may take, all of it. A stream has a signal of its own. */
+const ANSWER_MS = 60_000;
 const NEWEST_COMPUTE = "compute 2.94";
 
 /** @type {string | null} */
@@ -49,8 +51,7 @@ export async function send(method, path, how = {}) {
   if (token !== null) headers["X-Auth-Token"] ??= token;
   if (path.startsWith("compute/")) headers["OpenStack-API-Version"] = NEWEST_COMPUTE;
   /** @type {RequestInit} */
-  const init = { method, headers, credentials: "omit", redirect: "error" };
-  if (how.signal) init.signal = how.signal;
+  const init = { method, headers, credentials: "omit", redirect: "error", signal: how.signal ?? AbortSignal.timeout(ANSWER_MS) };
   if (how.body !== undefined) {
     headers["Content-Type"] = "application/json";
     init.body = JSON.stringify(how.body);
@@ -59,8 +60,7 @@ export async function send(method, path, how = {}) {
   try {
     response = await fetch(new URL(path, ROOT), init);
   } catch (error) {
-    if (error instanceof DOMException && error.name === "AbortError") throw error;
-    throw new Refused("The server does not answer.");
+    throw noAnswer(error);
   }
   if (response.ok) return response;
   const refused = await readRefusal(response);
@@ -69,26 +69,42 @@ export async function send(method, path, how = {}) {
 }
 
 /**
+ * What it means that a request or its answer ended early: somebody has given it up, or there is no answer.
+ * @param {unknown} error
+ */
+function noAnswer(error) {
+  return error instanceof DOMException && error.name === "AbortError" ? error : new Refused("The server does not answer.");
+}
+
+/**
  * What is asked for, as JSON.
  * @template T
  * @param {string} method
  * @param {string} path
  * @param {unknown} [body]
+ * @param {AbortSignal} [signal] gives it up
  * @returns {Promise<T>}
  */
-export async function ask(method, path, body) {
-  const response = await send(method, path, { body });
-  const text = await response.text();
+export async function ask(method, path, body, signal) {
+  const ended = AbortSignal.timeout(ANSWER_MS);
+  const response = await send(method, path, { body, signal: signal === undefined ? ended : AbortSignal.any([signal, ended]) });
+  let text;
+  try {
+    text = await response.text();
+  } catch (error) {
+    throw noAnswer(error);
+  }
   return /** @type {T} */ (text === "" ? null : JSON.parse(text));
 }
 
 /**
  * @template T
  * @param {string} path
+ * @param {AbortSignal} [signal] gives it up
  * @returns {Promise<T>}
  */
-export function get(path) {
-  return ask("GET", path);
+export function get(path, signal) {
+  return ask("GET", path, undefined, signal);
 }
 
 /**

@@ -93,6 +93,8 @@ export function dropFleet() {
   pools.clear();
   toAsk.clear();
   unknown.clear();
+  clearTimeout(asking);
+  asking = undefined;
 }
 
 /** All hosts, by their names. Sorting them takes long: it is done only if hosts come, go or change their names. */
@@ -334,6 +336,7 @@ async function askNow() {
 
 /** @param {string} uuid */
 async function askOne(uuid) {
+  const { hosts } = fleet;
   const root = fleet.hosts.has(uuid) ? uuid : await findRoot(uuid);
   if (root === null) return;
   try {
@@ -343,7 +346,7 @@ async function askOne(uuid) {
       const { providers, providers_total, consumers, consumers_total, ...row } = answer.host;
       void [providers_total, consumers, consumers_total];
       for (const part of providers) if (part.uuid !== row.uuid && roots.size < ROOTS_MAX) roots.set(part.uuid, row.uuid);
-      put([row], answer);
+      if (fleet.hosts === hosts) put([row], answer);
     });
   } catch (error) {
     // It is gone, or no host. If it was one, the list knows.

@@ -48,6 +48,7 @@ export function listen(onEvent, onReset) {
 export function startLive() {
   if (stream !== null || polling !== undefined) return;
   if (may("berth:events:list")) {
+    live.condition = "connecting";
     stream = new EventStream(session.settings?.event_heartbeat_seconds ?? 15, {
       onEvent: (event) => {
         waiting.push(event);

@@ -2,7 +2,7 @@
 /** The page: signing in, the frame around every view, and the view that the address names. */
 
 import { html, nothing, render } from "./vendor/lit-html/lit-html.js";
-import { drawActions, openDialog } from "./actions.js";
+import { drawActions, dropActions, openDialog } from "./actions.js";
 import { linkTo, readAddress } from "./address.js";
 import { dropFleet } from "./fleet.js";
 import { redraw, startDrawing } from "./frame.js";
@@ -115,6 +115,7 @@ addEventListener("keydown", onKey);
 onSessionEnd(() => {
   stopLive();
   dropAll();
+  dropActions();
   dropFleet();
 });
 try {

@@ -15,8 +15,13 @@ const WORDS_MAX = 253;
 const REQUEST_ID = /^req-[0-9a-f-]{8,}$/i;
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 
-/** @type {{ words: string, hits: Hit[] | null, chosen: number, notice: string }} `notice`: why nothing could be looked for */
-let state = { words: "", hits: null, chosen: 0, notice: "" };
+/**
+ * `found`: the words that the hits are for. `notice`: why nothing could be looked for.
+ * @typedef {{ words: string, found: string, hits: Hit[] | null, chosen: number, notice: string }} SearchState
+ */
+const NOTHING = /** @type {SearchState} */ ({ words: "", found: "", hits: null, chosen: 0, notice: "" });
+
+let state = NOTHING;
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let timer;
 let asked = 0;
@@ -66,7 +71,7 @@ async function look(words) {
     notice = error instanceof Error ? error.message : String(error);
   }
   if (number !== asked) return;
-  state = { words, hits, chosen: 0, notice };
+  state = { ...state, found: words, hits, chosen: 0, notice };
   redraw();
 }
 
@@ -160,7 +165,7 @@ async function submit(event) {
   event.preventDefault();
   clearTimeout(timer);
   if (state.words === "") return;
-  if (state.hits === null) await look(state.words);
+  if (state.hits === null || state.found !== state.words) await look(state.words);
   const hit = state.hits?.[state.chosen];
   if (hit !== undefined) open(hit);
 }
@@ -184,6 +189,6 @@ function closeIfLeft() {
 function close() {
   clearTimeout(timer);
   asked++;
-  state = { words: "", hits: null, chosen: 0, notice: "" };
+  state = NOTHING;
   redraw();
 }

@@ -7,12 +7,15 @@
  *
  * A source is read at most once in its pace, a second unless it says otherwise, whatever comes; what time alone
  * can change is read again when it is older than it may be. While it is read again, and after a read has failed,
- * what was there before stays, with the refusal beside it.
+ * what was there before stays, with the refusal beside it. What the server did not answer, or could not, is asked again.
  */
 
+import { Refused } from "./api.js";
 import { redraw } from "./frame.js";
 
 const PACE_MS = 1000;
+/** After a read that failed, the pace is this much slower. */
+const PACE_OF_FAILING = 5;
 const LOOK_EVERY_MS = 1000;
 
 /** @typedef {Api.Event["changes"][number]} AnyChange */
@@ -73,10 +76,16 @@ async function readAgain(key, source) {
     source.error = null;
   } catch (error) {
     source.error = error;
+    if (mayPass(error)) source.isStale = true;
   }
   source.isReading = false;
   if (source.isStale) plan(key, source);
   redraw();
+}
+
+/** Whether something else may be answered a little later, though nothing has changed. @param {unknown} error */
+function mayPass(error) {
+  return error instanceof Refused && (error.status === 0 || error.status >= 500);
 }
 
 /**
@@ -84,9 +93,13 @@ async function readAgain(key, source) {
  * @param {Source<any>} source
  */
 function plan(key, source) {
-  const wait = Math.max(0, source.readAt + source.paceMs - performance.now());
+  const pace = source.paceMs * (mayPass(source.error) ? PACE_OF_FAILING : 1);
+  const wait = Math.max(0, source.readAt + pace - performance.now());
   setTimeout(() => {
-    if (sources.get(key) === source && source.isStale) void readAgain(key, source);
+    if (sources.get(key) !== source || !source.isStale) return;
+    // A hidden tab asks for nothing. If it stays hidden long, the browser makes the pauses longer.
+    if (document.hidden) setTimeout(() => plan(key, source), source.paceMs);
+    else void readAgain(key, source);
   }, wait);
 }
 

@@ -104,7 +104,9 @@ export class EventStream {
    */
   async read(signal) {
     /** @type {Api.Events} */
-    const page = await get(`berth/v1/events?limit=1${this.index === null ? "" : `&after=${this.index}`}`);
+    const page = await get(`berth/v1/events?limit=1${this.index === null ? "" : `&after=${this.index}`}`, signal);
+    // The tab may have been hidden and shown meanwhile: another connection has taken over.
+    if (signal.aborted) return;
     this.end = page.index;
     this.index ??= page.index;
     this.batch = [];

@@ -81,8 +81,9 @@ function askedOf(query) {
  * @param {string} label
  */
 function moment(name, label) {
-  const iso = readAddress().query.get(name);
-  const local = iso ? new Date(Date.parse(iso) - new Date(iso).getTimezoneOffset() * 60_000).toISOString().slice(0, 16) : "";
+  const time = new Date(readAddress().query.get(name) ?? "");
+  // What is no time is for the API to refuse.
+  const local = Number.isNaN(time.getTime()) ? "" : new Date(time.getTime() - time.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
   return html`<label>${label}<input type="datetime-local" .value=${local} @change=${(/** @type {Event} */ event) => {
     const { value } = /** @type {HTMLInputElement} */ (event.target);
     changeQuery({ [name]: value === "" ? "" : `${new Date(value).toISOString().slice(0, 19)}Z` });
