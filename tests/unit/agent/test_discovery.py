@@ -6,6 +6,7 @@ What each machine comes out as is in tests/golden/discovery. After a change that
 """
 
 import os
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -181,6 +182,30 @@ def test_threads_that_do_not_agree_are_in_no_core(tmp_path: Path) -> None:
     host = discover(tmp_path, DiscoverySettings(dedicated_cpus="0-15"))
     assert named(host)["numa0"].siblings == (("1", "9"), ("2", "10"), ("3", "11"))
     assert "sys/devices/system/cpu/cpu0/topology" in reasons(host)
+
+
+@pytest.mark.parametrize("garbage", ["8-9", "", "\\0", "9" * 10_000])
+def test_a_cpu_whose_core_is_not_known_is_dedicated_to_nobody(garbage: str, tmp_path: Path) -> None:
+    """Its other thread may be anybody's, and whole cores are promised of the others."""
+    two_pfs(tmp_path)
+    Machine(tmp_path).write("sys/devices/system/cpu/cpu8/topology/thread_siblings_list", garbage)
+    host = discover(tmp_path, DiscoverySettings(dedicated_cpus="0-15"))
+    assert named(host)["numa0"].units["PCPU"] == ("1", "2", "3", "9", "10", "11")
+    assert "VCPU" not in totals(named(host)["numa0"])
+    assert totals(named(host)["numa1"])["PCPU"] == 8
+    assert reasons(host)["dedicated_cpus"] == (
+        "of cpus 0,8 it is not known which are threads of one core: they are not offered"
+    )
+
+
+def test_no_cpu_is_dedicated_where_none_says_its_core(tmp_path: Path) -> None:
+    two_pfs(tmp_path)
+    for cpu in range(16):
+        shutil.rmtree(tmp_path / f"sys/devices/system/cpu/cpu{cpu}/topology")
+    host = discover(tmp_path, DiscoverySettings(dedicated_cpus="0-3,8-9"))
+    assert "PCPU" not in totals(named(host)["numa0"])
+    assert totals(named(host)["numa0"])["VCPU"] == 2
+    assert reasons(host)["dedicated_cpus"].startswith("of cpus 0-3,8-9 it is not known")
 
 
 def test_the_folders_of_cpus_count_where_nothing_else_says(tmp_path: Path) -> None:

@@ -198,9 +198,14 @@ class TreeBuilder:
         offer = Offer()
         cpus = (cpus or frozenset()) - self._own
         dedicated = cpus & self._dedicated
-        offer.name_units(DEDICATED, map(str, sorted(dedicated)))
+        # Of any other the second thread of its core may be anybody's: it would be dedicated in name alone.
+        known = dedicated & self._cores.keys()
+        if dedicated - known:
+            said = f"of cpus {format_ids(dedicated - known)} it is not known which are threads of one core"
+            self._sysroot.leave_out("dedicated_cpus", f"{said}: they are not offered")
+        offer.name_units(DEDICATED, map(str, sorted(known)))
         offer.siblings = tuple(
-            tuple(map(str, core.cpus)) for core in self._list_cores(dedicated) if len(core.cpus) > 1
+            tuple(map(str, core.cpus)) for core in self._list_cores(known) if len(core.cpus) > 1
         )
         offer.count("VCPU", len(cpus - dedicated))
         free_kb = memory.free_kb
