@@ -134,7 +134,7 @@ class _Shortage:
             return self._describe_far(fitting[0])
         near = sorted(self._find_near(), key=lambda pair: pair[0])
         if not near:
-            names = _join(self._view.record(row).name for row in self._others)
+            names = _join(record.name for record in choices if record.row in self._others)
             there = f"there is none but {names}" if names else "there is none"
             return f"{self._label} needs a provider of its own, and {there}"
         _, record = near[-1]

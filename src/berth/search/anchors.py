@@ -96,8 +96,17 @@ def _drop_with_too_few_providers(view: View, slots: list[Slot], suffixes: frozen
     """Drop roots that have fewer providers for groups that must be apart, in their tree and shared with it,
     than there are groups."""
     apart = [slot for slot in slots if slot.group.suffix in suffixes]
-    if not apart:
-        return
+    by_class: dict[ClassId, list[Slot]] = {}
+    for slot in apart:
+        for class_id, _ in slot.amounts:
+            by_class.setdefault(class_id, []).append(slot)
+    # Groups that ask for the same class have fewer providers than all of them together.
+    for some in {tuple(map(id, some)): some for some in (apart, *by_class.values())}.values():
+        if some:
+            _drop_with_fewer_providers(view, some, mask)
+
+
+def _drop_with_fewer_providers(view: View, apart: list[Slot], mask: Mask) -> None:
     usable = np.logical_or.reduce([slot.own for slot in apart])
     sharing = {row: served for slot in apart for row, served in slot.sharing.items()}
     view.steps.take((1 + len(apart) + len(sharing)) * (1 + view.row_end // 1000))
@@ -180,14 +189,15 @@ def _drop_without_devices(view: View, request: CandidatesRequest, slots: list[Sl
             near = _NearRows(view, cells)
             # Devices that may be further away are counted with those that must be nearer.
             for by_socket, or_outside in product((False, True), repeat=2):
-                if any((one.by_socket, one.or_outside) == (by_socket, or_outside) for one, _ in devices):
-                    counted = [
-                        device
-                        for one, device in devices
-                        if one.by_socket <= by_socket and one.or_outside <= or_outside
-                    ]
+                counted = [
+                    (one, device)
+                    for one, device in devices
+                    if one.by_socket <= by_socket and one.or_outside <= or_outside
+                ]
+                reach = (any(one.by_socket for one, _ in counted), any(one.or_outside for one, _ in counted))
+                if reach == (by_socket, or_outside):
                     outside = ~_rows_in_cells(view) if or_outside else None
-                    for demand in _demands(counted):
+                    for demand in _demands(device for _, device in counted):
                         near.judge(demand, mask, by_socket, outside)
             near.drop(mask)
 

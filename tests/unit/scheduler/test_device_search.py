@@ -38,6 +38,7 @@ DEVICES: Final = read_catalog(
     [
         '{"name": "near", "resource_class": "PGPU", "numa_policy": "required"}',
         '{"name": "legacy", "resource_class": "PGPU", "numa_policy": "legacy"}',
+        '{"name": "socket", "resource_class": "PGPU", "numa_policy": "socket"}',
         '{"name": "port", "resource_class": "SRIOV_NET_VF", "numa_policy": "required"}',
         '{"name": "fast", "resource_class": "PGPU", "numa_policy": "required", "traits": "CUSTOM_FAST"}',
     ],
@@ -109,6 +110,7 @@ ASKED: Final = {
     "legacy": (1, "legacy:4"),
     "legacy, with ports": (1, "legacy:4,port:4"),
     "some of each": (1, "legacy:2,near:2"),
+    "near by socket or outside": (1, "legacy:2,socket:2"),
     "two cells": (2, "near:7,port:4"),
     "two cells, legacy": (2, "legacy:7"),
 }
@@ -127,6 +129,8 @@ INFEASIBLE: Final = {
     "legacy": (1, "legacy:5"),
     "legacy, with ports": (1, "legacy:5,port:4"),
     "both policies": (1, "legacy:2,near:3"),
+    "near by socket or outside": (1, "legacy:4,socket:1"),
+    "all policies": (1, "legacy:2,socket:2,near:1"),
     "two cells": (2, "legacy:9,port:2"),
     "of those with a trait": (1, "fast:3"),
 }
@@ -168,6 +172,27 @@ def test_a_plan_counts_what_subtrees_have(pool: bool) -> None:
     assert isinstance(refused, NoFit)
     assert not refused.gave_up
     assert steps < 30 * HOSTS
+
+
+@pytest.mark.parametrize("pool", [False, True])
+def test_groups_apart_that_ask_for_a_class_are_counted_by_themselves(pool: bool) -> None:
+    """Three of cells and three of GPUs: there are enough providers in all, and too few cells."""
+    cells = [
+        RequestGroup(suffix=f"_CELL{n}", resources=(("PCPU", 2 + n),), required=((NUMA_ROOT,),))
+        for n in range(3)
+    ]
+    devices = [RequestGroup(suffix=f"_GPU{n}", resources=(("PGPU", 1),)) for n in range(3)]
+    disk = RequestGroup(resources=(("DISK_GB", 1),))
+    view = fleet_of(gpus=4, last=4, pool=pool).view
+    ask = CandidatesRequest(groups=(disk, *devices, *cells[:2]), isolate=True)
+    assert hosts_in(plan_in(view, _request(ask, members=1))[0])
+    ask = CandidatesRequest(groups=(disk, *devices, *cells), isolate=True)
+    refused, steps = plan_in(view, _request(ask, members=1))
+    assert isinstance(refused, NoFit)
+    assert not refused.gave_up
+    assert steps < 30 * HOSTS
+    said = "the group _CELL2 needs a provider of its own, and there is none but h0-numa0 and h0-numa1"
+    assert said in refused.steps[-1].nearest
 
 
 @pytest.mark.parametrize("members", [30, HOSTS])
