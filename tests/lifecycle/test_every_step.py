@@ -12,8 +12,9 @@ import pytest
 
 from berth.cell.conductor import Deadlines
 from berth.doctor.findings import examine
+from berth.model.events import Batch, RecordChanged
 from berth.model.ids import ConsumerId
-from berth.model.saga_runs import Instance, Phase, read_sheet
+from berth.model.saga_runs import Instance, Phase, SagaRun, read_sheet
 from berth.model.servers import Migration, Server
 from berth.sagas.conflicts import held_now, same
 from berth.sagas.saga import AS_BEFORE, GONE, PLACEMENT, Holds, Saga, Step, all_sagas, find_saga
@@ -103,6 +104,82 @@ async def _play(cloud: SimCloud, case: Case) -> None:
     await cloud.at_rest(server.id)
     assert fault in cloud.faults.happened, f"{case.name} never happened"
     await _check(cloud, case, before, server.id)
+
+
+# -- deleted meanwhile --------------------------------------------------------------------------
+
+
+class Meanwhile(NamedTuple):
+    """A deletion that is asked for when a run has come to a step. ``broken``: as in ``Case``."""
+
+    saga: str
+    step: int
+    phase: Phase
+    broken: int | None = None
+
+
+def deletions(saga: Saga) -> list[Meanwhile]:
+    found = [Meanwhile(saga.name, number, "forward") for number in range(len(saga.steps))]
+    breaking = [n for n, step in enumerate(saga.steps) if step.on_failure in ("undo", "next_alternate")]
+    if breaking:
+        last = breaking[-1]
+        found += [Meanwhile(saga.name, number, "back", last) for number in range(last + 1)]
+    return found
+
+
+@pytest.mark.parametrize("name", [name for name in OPERATIONS if name != "delete"])
+async def test_a_delete_at_every_step(name: str) -> None:
+    all_cases = deletions(find_saga(name))
+    batches = [[case] for case in all_cases] if name == "evacuate" else [all_cases]
+    for number, some in enumerate(batches):
+        cloud = SimCloud(seed=SEED + number, hosts=6, deadlines=Deadlines(live_migrate=300))
+        async with cloud.running():
+            await asyncio.gather(*(_delete_meanwhile(cloud, case) for case in some))
+
+
+async def _delete_meanwhile(cloud: SimCloud, case: Meanwhile) -> None:
+    server = await brought_before(cloud, case.saga)
+    context = cloud.context()._replace(resizes_in_place=False)
+    if case.broken is not None:
+        context = context._replace(attempts_max=1)
+        cloud.faults.add(StepFault(server.id, case.saga, case.broken, "forward", "fail"))
+    asked: list[asyncio.Task[object]] = []
+
+    def look(process: object, row: object, batch: Batch) -> None:
+        for run in _runs_in(batch):
+            if (run.server, run.step, run.phase) == (server.id, case.step, case.phase) and not asked:
+                asked.append(asyncio.create_task(cloud.begin(beginning(cloud, "delete", server))))
+
+    for cell in cloud.cells.values():
+        cell.database.appended.append(look)
+    refused = await cloud.begin(beginning(cloud, case.saga, server, context))
+    assert refused is None, refused
+    await cloud.at_rest(server.id)
+    assert asked, f"{case} never happened"
+    assert await asked[0] is None
+    after = await cloud.at_rest(server.id)
+    assert after is None, f"{case}: {after}"
+    await cloud.read(lambda view: _check_nothing_left(view, server.id, str(case)))
+    for host in cloud.hosts.values():
+        # The one that it was to be evacuated from has it still, and destroys it when it is back.
+        if not host.is_alive:
+            host.revive()
+    await _check_disks(cloud, server.id, None, str(case))
+
+
+def _runs_in(batch: Batch) -> list[SagaRun]:
+    events = [event for entry in batch.entries for event in entry.events]
+    records = [event.after for event in events if isinstance(event, RecordChanged)]
+    return [record for record in records if isinstance(record, SagaRun)]
+
+
+def _check_nothing_left(view: View, id: str, about: str) -> None:
+    """But for what an evacuation that was over has left on a host that is down."""
+    assert held_now(view, id) == (), about
+    migrations = view.records.find(Migration, "server", id)
+    assert all(one.status == "done" for one in migrations), about
+    wrong = [one for one in examine(view, 0) if one.subject in (id, *(one.id for one in migrations))]
+    assert not wrong, f"{about}: {wrong}"
 
 
 # -- what must be so afterwards -----------------------------------------------------------------

@@ -59,11 +59,8 @@ async def _need(caller: Caller, server: Server) -> Answer:
 
 
 PAIRS: Final[dict[str, tuple[str, Ask, Ask]]] = {
-    "resize and delete": ("delete", RESIZE, _delete),
-    "delete and resize": ("delete", _delete, RESIZE),
     "confirm and revert": ("confirm", CONFIRM, REVERT),
     "revert and confirm": ("confirm", REVERT, CONFIRM),
-    "confirm and delete": ("confirm", CONFIRM, _delete),
     "two migrates": ("delete", MIGRATE, MIGRATE),
     "migrate and live migrate": ("delete", MIGRATE, LIVE),
     "two live migrates": ("delete", LIVE, LIVE),
@@ -90,6 +87,26 @@ async def test_one_wins_and_the_other_is_told(name: str) -> None:
             assert "Cannot '" in sentence
             assert server.id in sentence
             await cloud.at_rest(server.id)
+        await cloud.all_at_rest()
+        await check_at_rest(cloud)
+
+
+@pytest.mark.parametrize(
+    ("story", "other"), [("delete", RESIZE), ("confirm", CONFIRM), ("confirm", REVERT), ("delete", SHELVE)]
+)
+async def test_a_deletion_wins(story: str, other: Ask) -> None:
+    """Whichever came first: the other one is refused, or begun and aborted."""
+    async with SimCloud(seed=7, hosts=6).running() as cloud:
+        await _write_flavor(cloud)
+        caller = Caller(cloud)
+        for number in range(ROUNDS):
+            server = await brought_before(cloud, story)
+            asked = (_delete, other) if number % 2 else (other, _delete)
+            answers = await asyncio.gather(*(ask(caller, server) for ask in asked))
+            statuses = dict(zip(asked, (answer.status for answer in answers), strict=True))
+            assert statuses[_delete] == 204, answers
+            assert statuses[other] in (202, 204, 409), answers
+            assert await cloud.at_rest(server.id) is None
         await cloud.all_at_rest()
         await check_at_rest(cloud)
 

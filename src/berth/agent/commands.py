@@ -22,9 +22,9 @@ from berth.model.saga_runs import Spec
 from berth.model.servers import Flavor
 from berth.runtime import tracing
 from berth.runtime.backoff import Backoff, retry
+from berth.sagas.runner import ABORTED
 
 SUPERSEDED: Final = "superseded by a later command"
-ABORTED: Final = "aborted"
 ERROR_LENGTH_MAX: Final = 2_000
 
 _SAVE_AGAIN_S: Final = 1.0

@@ -32,6 +32,7 @@ from berth.runtime.backoff import Backoff, keep_running
 from berth.runtime.clock import Clock
 from berth.sagas.run_log import RunCounter, count_news, log_begun, log_news, log_resumed
 from berth.sagas.runner import (
+    ABORTED,
     AgentTask,
     ClaimTask,
     MoveClaim,
@@ -40,7 +41,6 @@ from berth.sagas.runner import (
     is_aborted,
     is_finished,
     make_conflict,
-    may_abort,
     must_succeed,
     name_step,
     record_claim_moved,
@@ -174,7 +174,7 @@ class Conductor:
 
     def _abort(self, run: SagaRun) -> None:
         task = task_of(run)
-        if isinstance(task, AgentTask) and may_abort(run):
+        if isinstance(task, AgentTask) and is_aborted(run):
             self._mailbox.abort(task.place.id, task.id)
 
     async def _forget(self) -> None:
@@ -265,6 +265,8 @@ class Conductor:
         match task:
             case Skip():
                 return lambda run: record_success(run, now())
+            case _ if is_aborted(run):
+                return lambda run: record_failure(run, now(), ABORTED)
             case ClaimTask(change):
                 try:
                     claim, migration = await self._claims.write(run, change)
@@ -294,8 +296,6 @@ class Conductor:
 
     async def _run_command(self, run: SagaRun, task: AgentTask) -> Callable[[SagaRun], SagaRun]:
         now = self._clock.now_ns
-        if is_aborted(run):
-            return lambda run: record_failure(run, now(), "aborted")
         agent = await self._engine.read(lambda view: view.records.get(Agent, task.place.id))
         if agent is None or agent.is_down:
             reason = f"the host {task.place.name} is down"

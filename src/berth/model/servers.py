@@ -182,6 +182,22 @@ class FoundConflict(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     at_s: int
 
 
+class Deletion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The request to delete a server while something else is being done to it: that is aborted, and the run
+    that deletes the server begins with its end, under the id that is ``run``."""
+
+    run: str
+    request_id: str
+    project: str
+    user: str
+    asked_at_s: int
+    policy: ConflictPolicy = "fail"
+    repeats_merge: bool = True
+    """What ``fail`` does with a request that is repeated after a conflict was reported."""
+    is_forced: bool = False
+    global_id: str | None = None
+
+
 class ServerHints(msgspec.Struct, frozen=True, gc=False):
     """The scheduler hints given at creation; they hold for moves, too."""
 
@@ -228,6 +244,8 @@ class Server(Record, frozen=True, kw_only=True, tag="server", rename={"run": "wo
     state_before: VmState | None = None
     """What it was before the resize, and will be again after it."""
     fault: Fault | None = None
+    deletion: Deletion | None = None
+    """What follows as soon as ``run`` has ended."""
     outdated: str | None = None
     """Where it is for its cell, in words, where that is not ``place``: one of both was restored from an older
     backup."""

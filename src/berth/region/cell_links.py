@@ -164,6 +164,9 @@ class Dispatcher:
             # Another may be there under the same id meanwhile.
             if view.records.get(Outbox, outbox.id) != outbox:
                 return None
+            # Its cell may have got the abort before the run: then it knew of nothing to abort.
+            if outbox.abort is not None and view.records.get(Outbox, outbox.abort) is not None:
+                return None
             # Until the region knows the units, they are on the way: the status sync brings them up.
             if outbox.units is not None and view.records.get(Assignment, assigned_id) != assigned:
                 return None

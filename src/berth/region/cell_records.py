@@ -39,9 +39,11 @@ from berth.model.servers import (
     VmState,
 )
 from berth.sagas.conflicts import plus
+from berth.sagas.deletion import begin_awaited, join_changes
 from berth.sagas.hosts import cell_aggregate
 from berth.sagas.proposals import remove_server
 from berth.sagas.runner import (
+    ABORTED,
     describe_progress,
     describe_refused_claims,
     find_outcome,
@@ -83,10 +85,11 @@ def apply_progress(view: View, run: SagaRun, now_s: int) -> Enact | None:
     migration = view.records.get(Migration, run.migration) if run.migration is not None else None
     if find_outcome(run).state == GONE:
         end = remove_server(view, server)
-        # The records of its actions go with it.
-        left = [change for change in changes if not isinstance(change.before, Action)]
-        return Enact((*left, *end.changes), (*end.commands, *commands))
+        return Enact(join_changes(changes, end.changes), (*end.commands, *commands))
     after, moved = apply_end(server, migration, run, now_s)
+    if after.deletion is not None:
+        follows = begin_awaited(view, now_s, after, moved, after.deletion)
+        return Enact(join_changes(changes, follows.changes), (*follows.commands, *commands))
     changes.append(replace_record(view, after))
     if moved is not None:
         changes.append(replace_record(view, moved))
@@ -230,7 +233,7 @@ def _end_migration(migration: Migration, run: SagaRun, now_s: int) -> Migration:
     ended = find_outcome(run).migration
     if run.phase == "failed":
         ended = step_of(run).migration_stopped_as or ended
-    if run.abort and run.phase == "failed":
+    if run.abort and run.phase == "failed" and saga_of(run).is_move:
         ended = "cancelled"
     elif _is_untouched(run):
         ended = migration.status
@@ -255,7 +258,7 @@ def _count_builds(view: View, run: SagaRun) -> tuple[LedgerCommand, ...]:
     failures: dict[str, int] = {}
     for entry in run.log:
         step = saga_of(run).find_step(entry.step)
-        if entry.host is None or step is None or not step.is_build:
+        if entry.host is None or step is None or not step.is_build or entry.error == ABORTED:
             continue
         failures[entry.host] = 0 if entry.error is None else failures.get(entry.host, 0) + 1
     commands: list[LedgerCommand] = []

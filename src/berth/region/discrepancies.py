@@ -26,10 +26,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from berth.ledger import remove_record, replace_record
-from berth.model.commands import Enact
+from berth.model.commands import Enact, LedgerCommand
 from berth.model.formats import ADDITIONS
 from berth.model.saga_runs import Instance, Outbox, SagaRun
-from berth.model.servers import UNKNOWN, Action, Fault, Host, Server, UnknownServer
+from berth.model.servers import UNKNOWN, Action, Fault, Host, Migration, Server, UnknownServer
+from berth.sagas.deletion import begin_awaited, join_changes
 from berth.sagas.runner import is_finished
 from berth.view import View
 
@@ -115,11 +116,17 @@ def end_lost_run(view: View, server: Server, knows: CellKnows, now_s: int) -> En
         updated_at_s=now_s,
     )
     changes = [replace_record(view, after)]
+    commands: tuple[LedgerCommand, ...] = ()
+    if server.deletion is not None:
+        migration = None if server.migration is None else view.records.get(Migration, server.migration)
+        follows = begin_awaited(view, now_s, after, migration, server.deletion)
+        changes, commands = list(follows.changes), follows.commands
     action = view.records.get(Action, server.run)
     if action is not None:
         ended = msgspec.structs.replace(action, state="failed", message=f"Error: {_LOST}", updated_at_s=now_s)
-        changes.append(replace_record(view, ended))
-    return Enact(tuple(changes))
+        # It goes with a server that is removed at once.
+        changes = list(join_changes((replace_record(view, ended),), changes))
+    return Enact(tuple(changes), commands)
 
 
 def find_waiting(view: View, cell: str) -> list[Server]:

@@ -1,23 +1,43 @@
 """Delete: destroy the server on every host that may have it, and release everything, its migration's part
-too.
+too. A deletion wins: it is accepted whatever is being done to the server, which is aborted first.
 
-any state --(check, destroy, release)--> gone
-a changed allocation: refused, unchanged; a host that cannot destroy it: ERROR, still holding
+    any state --(check, destroy, release)--> gone
+    something under way --(abort)--> undone, or done --> the same
+    a changed allocation: refused, unchanged; a host that cannot destroy it: ERROR, still holding
+
+What is under way ends before the deletion begins: nothing else knows how to undo it, and two runs would give
+a server's hosts commands that contradict each other. Both are one change of the records, so that nothing can
+come in between (decision 041).
 """
 
 from dataclasses import replace
+from typing import Final, get_args
 
 import msgspec
 
+from berth.ledger import replace_record
 from berth.model.commands import DeleteAllocations, Enact, LedgerCommand
+from berth.model.formats import ADDITIONS
 from berth.model.ids import ConsumerId
-from berth.model.rejections import Rejection
-from berth.model.saga_runs import SagaRun
-from berth.model.servers import Migration, Server
-from berth.sagas.conflicts import ServerHoldings, adopt_holdings, adopt_migration_holdings, find_holdings
-from berth.sagas.proposals import Context, find_startable, remove_server, start_run
-from berth.sagas.saga import CHECK, DESTROY, GONE, RELEASE, UNCHANGED, Outcome, Saga, Step, keep, states, stay
+from berth.model.rejections import Rejection, ServerBusy, ServerChangedByOthers, ServerNotFound
+from berth.model.saga_runs import Outbox, SagaRun
+from berth.model.servers import (
+    Deletion,
+    Migration,
+    Server,
+    VmState,
+)
+from berth.sagas.conflicts import (
+    ServerHoldings,
+    adopt_holdings,
+    adopt_migration_holdings,
+    find_holdings,
+)
+from berth.sagas.proposals import Context, RunRequest, find_startable, remove_server, start_run
+from berth.sagas.saga import CHECK, DESTROY, GONE, RELEASE, UNCHANGED, Outcome, Saga, Step, keep, stay
 from berth.view import View
+
+_AWAITED: Final = ADDITIONS.since("Server.deletion")
 
 
 def stop_deleting(server: Server, run: SagaRun, migration: Migration | None) -> Server:
@@ -29,7 +49,7 @@ SAGA = Saga(
     name="delete",
     action="delete",
     task="deleting",
-    starts_in=states("active", "stopped", "resized", "shelved", "shelved_offloaded", "error"),
+    starts_in=frozenset(get_args(VmState)),
     steps=(
         replace(CHECK, stopped_as=UNCHANGED),
         DESTROY,
@@ -47,10 +67,59 @@ def propose(
     view: View, now_s: int, context: Context, id: str, *, is_forced: bool = False
 ) -> Enact | Rejection:
     """``is_forced``: whatever others have changed meanwhile."""
+    known = view.records.get(Server, id)
+    if known is None:
+        return ServerNotFound(id)
+    if known.run is not None:
+        return _await_end(view, now_s, context, known, known.run, is_forced=is_forced)
     server = find_startable(view, id, SAGA)
     if isinstance(server, Rejection):
         return server
     migration = None if server.migration is None else view.records.get(Migration, server.migration)
+    return begin(view, now_s, context, server, migration, is_forced=is_forced)
+
+
+def _await_end(
+    view: View, now_s: int, context: Context, server: Server, run: str, *, is_forced: bool
+) -> Enact | Rejection:
+    """The command that aborts what is under way, and has the server deleted when that has ended. A deletion
+    that is under way is not aborted: one that is forced follows it, in case it fails."""
+    is_under_way = server.deletion is None and server.task == SAGA.task
+    known_is_forced = server.deletion is not None and server.deletion.is_forced
+    if (server.deletion is not None or is_under_way) and (known_is_forced or not is_forced):
+        return Enact(())
+    if view.format < _AWAITED:
+        return ServerBusy(server.id, SAGA.action, server.task or "busy")
+    asked = Deletion(
+        run=context.make_run_id(),
+        request_id=context.request_id,
+        project=context.project,
+        user=context.user,
+        asked_at_s=now_s,
+        policy=context.policy,
+        repeats_merge=context.repeat == "merge",
+        is_forced=is_forced,
+        global_id=context.global_id,
+    )
+    after = msgspec.structs.replace(server, task=SAGA.task, deletion=asked, updated_at_s=now_s)
+    changes = [replace_record(view, after)]
+    if not is_under_way:
+        assert server.place is not None, "a run is about some host"
+        outbox = Outbox(id=f"abort {run}", cell=server.place.cell, abort=run)
+        changes.append(replace_record(view, outbox))
+    return Enact(tuple(changes))
+
+
+def begin(
+    view: View,
+    now_s: int,
+    context: RunRequest,
+    server: Server,
+    migration: Migration | None,
+    *,
+    is_forced: bool,
+) -> Enact | ServerChangedByOthers:
+    """The command that deletes a server, whose record and migration are as they are given."""
     holdings = find_holdings(
         view,
         server,
@@ -66,7 +135,8 @@ def propose(
     if server.place is None and migration is None:
         # No host has it, and so no cell need be told.
         end = remove_server(view, server)
-        held: tuple[LedgerCommand, ...] = (DeleteAllocations(ConsumerId(id)),) if holdings.held else ()
+        consumer = ConsumerId(server.id)
+        held: tuple[LedgerCommand, ...] = (DeleteAllocations(consumer),) if holdings.held else ()
         return Enact(end.changes, (*held, *end.commands))
     source = None
     if migration is not None:

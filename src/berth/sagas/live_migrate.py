@@ -46,7 +46,6 @@ SAGA = Saga(
             do="live_migrate",
             undo="resume",
             on_failure="undo",
-            is_abortable=True,
         ),
         RECEIVE,
         Step("clean up", at="source", do="destroy", on_failure="skip"),

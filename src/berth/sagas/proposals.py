@@ -6,7 +6,7 @@ are one command with what is claimed. A saga that needs a place asks for it (``r
 """
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -62,6 +62,30 @@ PAST_MAX: Final = 100
 """How many actions, and how many migrations that are over, are remembered of a server."""
 
 
+class RunRequest(Protocol):
+    """Who asks for a run, and by which rules it is executed."""
+
+    @property
+    def request_id(self) -> str: ...
+    @property
+    def project(self) -> str: ...
+    @property
+    def user(self) -> str: ...
+    @property
+    def policy(self) -> ConflictPolicy: ...
+    @property
+    def attempts_max(self) -> int: ...
+    @property
+    def quotas(self) -> Quotas | None: ...
+    @property
+    def global_id(self) -> str | None: ...
+    @property
+    def traceparent(self) -> str | None: ...
+    @property
+    def rules(self) -> ConflictRules: ...
+    def make_run_id(self) -> str: ...
+
+
 class Context(NamedTuple):
     """The request that a proposal is made for, and the rules that apply to it."""
 
@@ -89,6 +113,9 @@ class Context(NamedTuple):
     @property
     def rules(self) -> ConflictRules:
         return ConflictRules(self.policy, self.repeat)
+
+    def make_run_id(self) -> str:
+        return self.ids.uuid()
 
 
 def read_quotas(settings: Settings) -> Quotas:
@@ -193,7 +220,7 @@ def reject_unsettled(server: Server, saga: Saga) -> Rejection:
 def start_run(
     view: View,
     now_s: int,
-    context: Context,
+    context: RunRequest,
     saga: Saga,
     server: Server,
     *,
@@ -216,7 +243,7 @@ def start_run(
     at = source or dest
     assert at is not None, "a run is about some host"
     run = SagaRun(
-        id=context.ids.uuid(),
+        id=context.make_run_id(),
         number=server.run_count + 1,
         server=server.id,
         saga=saga.key,

@@ -22,6 +22,8 @@ from berth.model.servers import ActionProgress, FoundConflict, Held, Place
 from berth.sagas.saga import PLACEMENT, ClaimChange, Outcome, Saga, Step, Verb, find_saga, has_given_back
 
 LOG_MAX: Final = 60
+ABORTED: Final = "aborted"
+"""Why a step has failed that was not begun, or given up, because an abort was requested."""
 _MOVE_CLAIM: Final = "move the claim"
 _ON_ONE_HOST: Final[dict[str, Verb | None]] = {"prepare": None, "destroy": None, "receive": "resume"}
 
@@ -196,14 +198,9 @@ def describe_refused_claims(run: SagaRun) -> str | None:
     return "; ".join(f"{entry.host}: {' '.join((entry.error or '').split())}" for entry in refused) or None
 
 
-def may_abort(run: SagaRun) -> bool:
-    """Whether the agent that does the step at hand can be told to give it up."""
-    return run.phase == "forward" and step_of(run).is_abortable
-
-
 def is_aborted(run: SagaRun) -> bool:
-    """Whether the step at hand is not to be begun, because an abort was requested."""
-    return run.abort and run.phase == "forward" and step_of(run).checks_abort
+    """Whether the step at hand is not to be begun, or to be given up, because an abort was requested."""
+    return run.abort and run.phase == "forward" and step_of(run).may_fail
 
 
 def mark_aborted(run: SagaRun) -> SagaRun:

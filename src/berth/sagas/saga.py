@@ -16,6 +16,10 @@ fails:
 Undoing by an agent is tried once, within its deadline, for the same reason. Undoing in Placement is tried
 until it is done.
 
+A run that is aborted begins no step any more that may fail: it fails there, as ``on_failure`` says. An agent
+that is at such a step is told to give it up. So an abort ends nowhere where a failure does not, and a step
+that must not fail is done all the same.
+
 Before the first step that cannot be undone the allocations are checked: a change by another client
 is met by the conflict policy there, and nowhere else. From then on allocations are written whatever others
 change, and so no conflict can stop a saga half-way.
@@ -83,8 +87,7 @@ class Step:
     UNCHANGED: what it was when the saga began. ``migration_stopped_as`` is the same for its migration,
     ``stopped_on`` for the hosts that may have the server.
 
-    ``checks_abort``: the step is not begun once an abort was requested. ``is_abortable``: its agent is told
-    to give it up. ``is_build``: its failures count against the host, in the scheduler's eyes.
+    ``is_build``: its failures count against the host, in the scheduler's eyes.
     """
 
     name: str
@@ -97,9 +100,12 @@ class Step:
     stopped_as: VmState | Literal["unchanged"] | None = None
     migration_stopped_as: MigrationStatus | None = None
     stopped_on: tuple[Role, ...] | None = None
-    checks_abort: bool = False
-    is_abortable: bool = False
     is_build: bool = False
+
+    @property
+    def may_fail(self) -> bool:
+        """Whether its failure ends the run, or turns it back. An abort is such a failure."""
+        return self.do != "claimed" and self.on_failure in ("undo", "next_alternate", "stop")
 
     @property
     def undo_name(self) -> str:
@@ -268,14 +274,7 @@ BUILD: Final = Step(
     "build", at="dest", do="build", undo="destroy", on_failure="next_alternate", is_build=True
 )
 PREPARE: Final = Step(
-    "prepare",
-    at="dest",
-    do="prepare",
-    undo="destroy",
-    on_failure="next_alternate",
-    checks_abort=True,
-    is_abortable=True,
-    is_build=True,
+    "prepare", at="dest", do="prepare", undo="destroy", on_failure="next_alternate", is_build=True
 )
 SEND: Final = Step("send", at="source", do="send", undo="resume", on_failure="undo")
 RECEIVE: Final = Step("receive", at="dest", do="receive", on_failure="undo")

@@ -118,9 +118,10 @@ compares the two, and others do every operation, let every step of it fail, and 
 
 An operation begins in the region with one change: the claim, the server's record and the saga run are written
 together, or nothing is. From then on the server is *busy* (it has a task) and every other operation is
-refused with 409 until the run has ended. The steps are carried out by the conductor of the server's cell.
-*Source* and *destination* are the two ends of a move; what is done to a server where it is, is done at its
-place. Status names are those of the compute API.
+refused with 409 until the run has ended. Only a deletion is accepted: it aborts what is under way and begins
+with its end, whatever that is. A run that is aborted fails at the next step that may fail. The steps
+are carried out by the conductor of the server's cell. *Source* and *destination* are the two ends of a move;
+what is done to a server where it is, is done at its place. Status names are those of the compute API.
 
 ## Before, during and after
 

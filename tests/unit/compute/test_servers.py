@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from berth.api.compute.servers.show import NamePattern
+from berth.model.saga_runs import Outbox
 from berth.model.servers import STATUSES, Fault
 from tests.worlds import CIRROS, LARGE, SMALL, RegionWorld, uuid_of
 
@@ -374,12 +375,22 @@ async def test_a_server_is_deleted_once_however_often_it_is_asked(region: Region
     assert (await region.compute("DELETE", f"/servers/{id}")).status == 404
 
 
-async def test_a_busy_server_is_not_deleted(region: RegionWorld) -> None:
+async def test_a_busy_server_is_deleted_as_soon_as_what_is_under_way_is_aborted(region: RegionWorld) -> None:
     await region.fleet()
     id = await region.create()
-    answer = await region.compute("DELETE", f"/servers/{id}")
+    for method, path, body, status in (
+        ("DELETE", f"/servers/{id}", None, 204),
+        ("DELETE", f"/servers/{id}", None, 204),
+        ("POST", f"/servers/{id}/action", {"forceDelete": None}, 202),
+    ):
+        assert (await region.compute(method, path, body)).status == status
+        shown = (await region.compute("GET", f"/servers/{id}")).json["server"]
+        assert (shown["status"], shown["OS-EXT-STS:task_state"]) == ("BUILD", "deleting")
+    answer = await region.compute("POST", f"/servers/{id}/action", {"os-stop": None})
     assert answer.status == 409
-    assert "while it is in task_state spawning" in answer.json["conflictingRequest"]["message"]
+    assert "while it is in task_state deleting" in answer.json["conflictingRequest"]["message"]
+    aborted = [one.abort for one in region.engine.view.records.all(Outbox) if one.abort is not None]
+    assert aborted == [region.record(id).run]
 
 
 async def add_bandwidth(region: RegionWorld, id: str) -> None:

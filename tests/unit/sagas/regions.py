@@ -280,13 +280,23 @@ class Region:
     def carry_out(self, faults: Faults | None = None) -> SagaRun:
         """Hand the run in the outbox to the cell, and bring up its progress, step by step."""
         self._send_units()
-        (outbox,) = self.view.records.all(Outbox)
+        (outbox,) = (one for one in self.view.records.all(Outbox) if one.abort is None)
         assert outbox.run is not None
         taken = saga_runs.accept_run(self.cell, outbox.run, self.now_s * 10**9)
         assert taken is not None
         self._write(self.cell, taken)
         self.do(c.Enact((RecordChanged(outbox, None),)))
+        self.hand_over_aborts()
         return self._finish(outbox.run.id, faults or Faults())
+
+    def hand_over_aborts(self) -> None:
+        """Tell the cell which of its runs are to be aborted."""
+        for outbox in list(self.view.records.all(Outbox)):
+            if outbox.abort is not None and self.view.records.get(Outbox, outbox.abort) is None:
+                noted = saga_runs.abort_run(self.cell, outbox.abort)
+                if noted is not None:
+                    self._write(self.cell, noted)
+                self.do(c.Enact((RecordChanged(outbox, None),)))
 
     def _send_units(self) -> None:
         """Hand over to the cell what servers hold, so that their units follow."""
@@ -313,6 +323,7 @@ class Region:
             self._bring_up(run)
             if self.watch is not None:
                 self.watch(run)
+                run = self._saga_run(id)
             LOOP.run_until_complete(self.conductor.step(run))
             after = self._saga_run(id)
             assert after.version > run.version, "every transition is a version"
@@ -363,10 +374,17 @@ def held_of(place: Place, flavor: Flavor) -> Held:
 
 
 def prepared(
-    saga: str, *, state: Literal["active", "stopped"] = "active", is_resized: bool = False
+    saga: str,
+    *,
+    state: Literal["active", "stopped"] = "active",
+    is_resized: bool = False,
+    group: str | None = None,
 ) -> Region:
-    """A region with server s, in a state in which an operation may begin (for create: without it)."""
+    """A region with server s, in a state in which an operation may begin (for create: without it). ``group``:
+    a new one, which it is in."""
     region = Region()
+    if group is not None:
+        region.group(group, "anti-affinity")
     if saga == "create":
         return region
     before: Iterable[str] = {
@@ -377,7 +395,7 @@ def prepared(
         "unshelve_here": ("shelve",),
         "start": ("stop",),
     }.get(saga, ())
-    region.run("create", S)
+    region.run("create", S, group=group)
     if state == "stopped":
         region.run("stop", S)
     if is_resized:

@@ -266,7 +266,7 @@ def test_a_server_that_has_no_place_is_deleted_with_whatever_it_holds() -> None:
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        ("resize", "delete"),
+        ("resize", "stop"),
         ("migrate", "evacuate"),
         ("migrate", "migrate"),
         ("live_migrate", "resize"),

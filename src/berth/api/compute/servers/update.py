@@ -26,7 +26,7 @@ from berth.api.kernel.problem import Problem
 from berth.api.kernel.router import Route
 from berth.ledger import replace_record
 from berth.model.commands import Enact
-from berth.model.rejections import MetadataItemNotFound, Rejection, ServerBusy
+from berth.model.rejections import MetadataItemNotFound, Rejection
 from berth.model.servers import Server
 from berth.sagas import delete
 from berth.view import View
@@ -96,13 +96,7 @@ async def submit_delete(call: Call, *, is_forced: bool, status: int) -> Response
             return server
         return delete.propose(view, now_s, context, id, is_forced=is_forced)
 
-    outcome = await call.try_submit(propose, lambda _: Response(status))
-    if isinstance(outcome, ServerBusy) and outcome.task == "deleting" and not is_forced:
-        # The server is being deleted already.
-        return Response(status)
-    if isinstance(outcome, Rejection):
-        raise call.problem_of(outcome)
-    return outcome
+    return await call.submit(propose, lambda _: Response(status))
 
 
 def replace_server(view: View, server: Server, now_s: int) -> Enact:
