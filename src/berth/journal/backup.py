@@ -231,6 +231,8 @@ class _Writer:
 @contextlib.contextmanager
 def _new_file(path: Path) -> Iterator[IO[bytes]]:
     """A file that has its name when it is whole and on the disk, and does not replace another."""
+    if not path.name or path.name == "..":
+        raise BackupError(f"{path} is a folder: name a file in it")
     partial = path.with_name(path.name + PARTIAL)
     try:
         # For its owner alone: a journal has the names and data of all projects.

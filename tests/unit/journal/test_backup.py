@@ -334,6 +334,9 @@ def test_no_file_is_overwritten_and_nothing_is_left_of_a_backup_that_failed(
     assert [path.name for path in tmp_path.glob("file*")] == ["file"]
     with pytest.raises(BackupError, match=r"cannot write .*: No such file or directory"):
         make_backup(whole, tmp_path / "missing" / "file")
+    for folder in (Path(), Path("/"), tmp_path / ".."):
+        with pytest.raises(BackupError, match="is a folder: name a file in it"):
+            make_backup(whole, folder)
 
 
 def test_a_backup_replaces_what_a_killed_one_has_left_and_is_for_its_owner_alone(
