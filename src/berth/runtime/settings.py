@@ -40,6 +40,7 @@ _KUBERNETES: Final = re.compile(
 _TRUE: Final = frozenset(("true", "yes", "on", "1"))
 _FALSE: Final = frozenset(("false", "no", "off", "0"))
 _PASSWORD_OPTION: Final = re.compile(r"(password=)[^&\s'\"]*", re.IGNORECASE)
+_BROKEN_URL: Final = re.compile(r"(\b[a-z][a-z0-9+.-]*:/?)[^\"{}\[\]]*@", re.IGNORECASE)
 _ZERO_UUID: Final = "00000000-0000-0000-0000-000000000000"
 _DAY_S: Final = 86400
 _NAMES_SHOWN: Final = 20
@@ -503,12 +504,15 @@ def conflicts(settings: Settings) -> str | None:
 
 def redact_password(text: str) -> str:
     """A text with the password of a URL in it replaced. A password may hold any character, "@" and "/" too,
-    so it reaches from the first colon behind the scheme to the last "@"."""
+    so it reaches from the first colon behind the scheme to the last "@". A text that is no URL, because a
+    slash is missing in it, has its password all the same."""
     before, scheme_end, rest = text.partition("://")
     credentials, at, behind = rest.rpartition("@")
     user, colon, _ = credentials.partition(":")
     if scheme_end and at and colon:
         text = f"{before}://{user}:***@{behind}"
+    elif not scheme_end:
+        text = _BROKEN_URL.sub(r"\1***@", text)
     return _PASSWORD_OPTION.sub(r"\1***", text)
 
 

@@ -246,6 +246,34 @@ def test_an_address_holds_no_secret(address: str, reason: str, capsys: pytest.Ca
     assert "pass-word" not in said
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["db", "check", "--database"],
+        ["export", "--to"],
+        ["import", "--from"],
+        ["cell", "--name=c", "--listen=127.0.0.1:1", "--placement=http://127.0.0.1:1", "--database"],
+    ],
+    ids=lambda words: words[0],
+)
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql:/berth:hidden@db/berth",
+        "postgresql:berth:hidden@db/berth",
+        "berth:hidden@db/berth",
+        "nothing://berth:hid/den@db/berth",
+    ],
+)
+def test_a_database_that_is_refused_is_shown_without_its_password(
+    words: list[str], address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words, address]) == 2
+    said = capsys.readouterr().err
+    assert "***@db/berth' is refused: " in said
+    assert "hid" not in said
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 @pytest.mark.parametrize("words", [["settings"], ["settings", "--json"], ["completion", "bash"]])
 def test_a_full_disk_is_no_traceback(words: list[str]) -> None:
