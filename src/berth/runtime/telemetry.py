@@ -561,7 +561,11 @@ class _TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         request_id = getattr(record, "request_id", None)
         about = f" [{request_id}]" if request_id is not None else ""
-        text = f"{_record_time(record)} {record.levelname} {record.name}{about} {record.getMessage()}"
+        message = record.getMessage()
+        # A reason of an agent, say, may have line breaks in it: it must not look like two lines of the log.
+        if not message.isprintable():
+            message = ascii(message)[1:-1]
+        text = f"{_record_time(record)} {record.levelname} {record.name}{about} {message}"
         return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
 
 

@@ -156,6 +156,17 @@ def test_records_as_text_and_below_the_level() -> None:
     assert stream.getvalue().count("\n") == 1
 
 
+def test_a_record_as_text_is_one_line_whatever_its_words_are() -> None:
+    """The reason of a failure is an agent's: it must not look like a line of the log, or act on a terminal."""
+    stream = io.StringIO()
+    configure_logging(TEXT, stream)
+    reason = "no space\n2026-01-01T00:00:00.000Z INFO berth.test it works\x1b[2J"
+    logging.getLogger("berth.test").warning("build failed: %s", reason)
+    assert stream.getvalue().count("\n") == 1
+    assert "\x1b" not in stream.getvalue()
+    assert r"build failed: no space\n2026-01-01" in stream.getvalue()
+
+
 def test_auto_is_json_without_a_terminal() -> None:
     stream = io.StringIO()
     configure_logging(Settings(), stream)
