@@ -3,6 +3,7 @@ agent."""
 
 import asyncio
 import logging
+import re
 
 import pytest
 
@@ -80,6 +81,9 @@ async def test_a_build_that_fails_on_its_first_host(caplog: pytest.LogCaptureFix
         assert record.__dict__["host"].startswith("host-")
     ended = [record for record in (*region.records, *cell.records) if "create done" in record.getMessage()]
     assert all(record.__dict__["seconds"] >= 0 for record in ended)
+    # A region knows to the second when it was asked.
+    assert re.search(r" in \d+ s, attempt 2", region.texts[-1])
+    assert re.search(r" in \d+\.\d s, attempt 2", cell.texts[-1])
     failed = next(text for text in cell.texts if "step build failed" in text)
     assert "attempt 1, next: undo build: " in failed
 

@@ -97,12 +97,14 @@ def _log_entry(log: logging.Logger, run: SagaRun, entry: StepLog, attempt: int, 
 def _log_end(log: logging.Logger, run: SagaRun, seconds: float) -> None:
     name, where = saga_of(run).name, describe_place(run)
     extra = _about(run, where, seconds)
+    # A region knows to the second when it was asked, and says no more than that.
+    took = f"{seconds:.1f}" if isinstance(seconds, float) else f"{seconds}"
     if run.phase == "done":
-        text = "server %s: %s done on %s in %.1f s, attempt %d"
-        log.info(text, run.server, name, where, seconds, run.attempt, extra=extra)
+        text = "server %s: %s done on %s in %s s, attempt %d"
+        log.info(text, run.server, name, where, took, run.attempt, extra=extra)
     else:
-        text = "server %s: %s failed on %s after %.1f s, attempt %d: %s"
-        log.warning(text, run.server, name, where, seconds, run.attempt, run.reason, extra=extra)
+        text = "server %s: %s failed on %s after %s s, attempt %d: %s"
+        log.warning(text, run.server, name, where, took, run.attempt, run.reason, extra=extra)
 
 
 def _about(run: SagaRun, host: str | None, seconds: float | None = None) -> dict[str, Any]:
