@@ -35,7 +35,8 @@ from pathlib import Path
 from typing import IO, Final, NoReturn
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-START_S: Final = 60
+START_S: Final = 240
+"""Longer than all imports take on a machine that is very busy, and has compiled none of them yet."""
 
 
 class WarmProcess:
@@ -94,19 +95,20 @@ class WarmStart:
         words = [sys.executable, *self._options, "-m", "tests.warm_start", address[1:], *self._modules]
         # Its input ends with this process.
         process = self._process = subprocess.Popen(words, cwd=ROOT, env=self._env, stdin=subprocess.PIPE)
-        deadline_s = time.monotonic() + START_S
-        while True:
-            with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
-                probe.connect(address)
-                return address
-            assert process.poll() is None, f"the warm process has ended with status {process.returncode}"
-            assert time.monotonic() < deadline_s, "the warm process does not listen"
-            time.sleep(0.02)
+        try:
+            _wait_until_listening(process, address)
+        except BaseException:
+            # One that is left behind would fail whichever test collects it.
+            process.kill()
+            self.close()
+            raise
+        return address
 
     def close(self) -> None:
         """End the warm process, and none of its children."""
-        if self._process is not None:
-            self._process.communicate()
+        process, self._process = self._process, None
+        if process is not None:
+            process.communicate()
 
     def start(
         self, entry: str, words: Sequence[str], env: Mapping[str, str], log: Path, folder: Path = ROOT
@@ -125,12 +127,24 @@ class WarmStart:
         return self._ask(asked, *files)
 
     def _ask(self, asked: Mapping[str, object], *files: IO[bytes]) -> WarmProcess:
+        address = self.address
         connection = socket.socket(socket.AF_UNIX)
-        connection.connect(self.address)
+        connection.connect(address)
         line = json.dumps(asked).encode() + b"\n"
         sent = socket.send_fds(connection, [line], [file.fileno() for file in files])
         connection.sendall(line[sent:])
         return WarmProcess(connection)
+
+
+def _wait_until_listening(process: "subprocess.Popen[bytes]", address: str) -> None:
+    deadline_s = time.monotonic() + START_S
+    while True:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
+            probe.connect(address)
+            return
+        assert process.poll() is None, f"the warm process has ended with status {process.returncode}"
+        assert time.monotonic() < deadline_s, "the warm process does not listen"
+        time.sleep(0.02)
 
 
 COMMAND: Final = """\

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers import UPSTREAM, ServerProcess, placement, running
+from tests.waiting import WITHIN_S
 from tests.warm_start import COMMANDS, WarmCommand
 
 
@@ -14,7 +15,7 @@ from tests.warm_start import COMMANDS, WarmCommand
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
     with running(placement(tmp_path)) as server:
         yield server
-        status = server.stop()
+        status = server.stop(WITHIN_S)
     if not UPSTREAM:
         assert status == 0, server.log
         assert server.complaints() == []

@@ -14,6 +14,7 @@ from tests.crash.holdings import ClientRecord, Held, Holdings, holdings_from
 from tests.crash.replay import assert_replay_equals_server
 from tests.placement import PlacementAnswer, PlacementClient
 from tests.servers import ServerProcess, berth, running
+from tests.waiting import WITHIN_S
 
 pytestmark = pytest.mark.crash
 
@@ -168,7 +169,7 @@ def test_nothing_acknowledged_is_lost_and_nothing_is_half_done(tmp_path: Path) -
             print(f"round {number}: {sum(record.acknowledgements for record in records)} acknowledged so far")
             check(server.url, records, providers)
             assert_replay_equals_server(tmp_path / "berth.db", server.url)
-        assert server.stop() == 0
+        assert server.stop(WITHIN_S) == 0
     # Without these the test would have shown nothing.
     assert sum(record.acknowledgements for record in records) > 10 * ROUNDS
     assert interrupted > ROUNDS // 2

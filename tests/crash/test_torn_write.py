@@ -13,6 +13,7 @@ import pytest
 from tests.crash.replay import assert_replay_equals_server
 from tests.placement import PlacementClient
 from tests.servers import ServerProcess, berth, running
+from tests.waiting import WITHIN_S
 
 pytestmark = pytest.mark.crash
 
@@ -82,5 +83,5 @@ def test_an_unfinished_last_write_is_not_fatal(
         rows = client("GET", f"/resource_providers/{provider}/allocations")["allocations"]
         assert set(rows) == {*consumers[: CLAIMS - lost], consumer}
         client.close()
-        assert server.stop() == 0
+        assert server.stop(WITHIN_S) == 0
     assert server.complaints() == []

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from berth.model.formats import FORMAT, THIS_PROGRAM, Program
 from tests.servers import HOST, ROOT, ServerProcess, free_port
+from tests.waiting import WITHIN_S
 
 NEXT: Final = Program("99.0.0", FORMAT + 1)
 TICKET: Final = "TICKET-7"
@@ -57,7 +58,9 @@ class Release(NamedTuple):
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         """``berth`` with these words, as this release."""
         command = [*_PROGRAM, *words]
-        return subprocess.run(command, env=self.env, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(
+            command, env=self.env, capture_output=True, text=True, timeout=WITHIN_S, check=False
+        )
 
 
 def install_releases(directory: Path) -> tuple[Release, Release]:
@@ -126,6 +129,6 @@ class ReleasedServer(ServerProcess):
         )
 
     def replace(self, release: Release) -> None:
-        self.stop()
+        self.stop(WITHIN_S)
         self.env = {**self.env, **release.env} if self.env else release.env
         self.start()

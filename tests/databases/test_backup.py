@@ -25,6 +25,7 @@ from berth.view import View
 from berth.view.snapshot import dump
 from tests.placement import PlacementClient
 from tests.servers import ServerStartError, berth, running
+from tests.waiting import WITHIN_S
 from tests.warm_start import COMMANDS
 
 KINDS = ["sqlite", "postgresql", "mariadb", "galera"]
@@ -101,6 +102,14 @@ class Writer(threading.Thread):
         self._client.close()
 
 
+def wait_until(is_so: Callable[[], bool], writers: list[Writer]) -> None:
+    deadline_s = time.monotonic() + WITHIN_S
+    while not is_so():
+        assert all(writer.is_alive() for writer in writers), "a writer has failed"
+        assert time.monotonic() < deadline_s, [len(writer.acknowledged) for writer in writers]
+        time.sleep(0.02)
+
+
 @contextlib.contextmanager
 def under_load(url: str) -> Iterator[list[Writer]]:
     placement = PlacementClient(url)
@@ -120,7 +129,7 @@ def under_load(url: str) -> Iterator[list[Writer]]:
         for writer in writers:
             writer.stopping.set()
         for writer in writers:
-            writer.join()
+            writer.join(WITHIN_S)
 
 
 @pytest.mark.parametrize(
@@ -133,14 +142,15 @@ def test_a_busy_region_is_backed_up_and_comes_back_in_another_database(
     before, after, file = databases(source), databases(target), tmp_path / "file"
     with running(berth(tmp_path, "--workers", "2", database=before)) as server:
         with under_load(server.url) as writers:
-            while sum(len(writer.acknowledged) for writer in writers) < 300:
-                time.sleep(0.02)
+            wait_until(lambda: sum(len(writer.acknowledged) for writer in writers) >= 300, writers)
             known = [len(writer.acknowledged) for writer in writers]
             made = msgspec.json.decode(run("backup", file, "--database", before, "--json"))
-            while not all(
-                len(writer.acknowledged) > count + 5 for writer, count in zip(writers, known, strict=True)
-            ):
-                time.sleep(0.02)
+            wait_until(
+                lambda: all(
+                    len(writer.acknowledged) > count + 5 for writer, count in zip(writers, known, strict=True)
+                ),
+                writers,
+            )
         server.stop()
         assert server.complaints() == []
     index = Index(made["index"])
@@ -176,18 +186,39 @@ def long_journal(url: str, count: int) -> None:
                 rows = []
 
 
-def kill_when(words: list[str], is_time: Callable[[], bool]) -> bool:
-    """Run a command and kill it as soon as it is time: it is stopped while that is looked at. Whether it was
-    not finished by then."""
-    with subprocess.Popen(words, env=environment(), stdout=subprocess.DEVNULL) as process:
-        while process.poll() is None:
-            process.send_signal(signal.SIGSTOP)
-            if is_time():
-                break
-            process.send_signal(signal.SIGCONT)
-            time.sleep(0.002)
-        process.send_signal(signal.SIGKILL)
-        return process.wait() == -signal.SIGKILL
+HANGING = """
+import sys, time
+from berth.cli import main
+from berth.journal import Journal, backup
+
+def hang_after(owner, name, times):
+    real, calls = getattr(owner, name), []
+
+    def call(*given):
+        calls.append(real(*given))
+        if len(calls) == times:
+            print("hanging", flush=True)
+            time.sleep(600)
+        return calls[-1]
+
+    setattr(owner, name, call)
+
+hang_after(backup._Writer if sys.argv[2] == "backup" else Journal, *{place!r})
+main(sys.argv[1:])
+"""
+"""A command that hangs in the middle of its work, however fast or slow the machine is."""
+
+
+def kill_after(name: str, times: int, words: list[str]) -> None:
+    """Run a command, and kill it when it has called something so many times."""
+    program = [sys.executable, "-c", HANGING.format(place=(name, times)), *words[1:]]
+    with subprocess.Popen(program, env=environment(), stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"hanging\n", "it has ended before"
+        finally:
+            process.kill()
+        assert process.wait(WITHIN_S) == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql", "mariadb"])
@@ -199,17 +230,14 @@ def test_backup_and_restore_are_killed_in_the_middle(
     with opened(source) as journal:
         take_snapshot(journal, 1, keep=10_000)
     partial = tmp_path / "file.partial"
-    words = command("backup", file, "--database", source)
-    assert kill_when(words, lambda: partial.exists() and partial.stat().st_size > 1 << 20)
+    kill_after("write", 4, command("backup", file, "--database", source))
     assert not file.exists()
     assert partial.exists()
     run("backup", file, "--database", source)
     assert not partial.exists()
 
-    words = command("restore", file, "--database", target)
-    assert kill_when(words, lambda: count_rows(target) > 1000)
-    found = count_rows(target)
-    assert 1000 < found < 5000
+    kill_after("fill", 3, command("restore", file, "--database", target))
+    assert 0 < count_rows(target) < 4999
     with pytest.raises(ServerStartError, match="If a restore into it did not finish, repeat the restore"):
         berth(tmp_path, database=target).start()
     run("restore", file, "--database", target)

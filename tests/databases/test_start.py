@@ -1,7 +1,6 @@
 """A server that its database does not let in says why and ends at once; one that is away it waits for."""
 
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -9,17 +8,16 @@ import pytest
 from tests.databases.mariadb import MariaDB
 from tests.databases.postgresql import PostgreSQL
 from tests.servers import ServerStartError, berth, free_port
+from tests.waiting import WITHIN_S
 
-PATIENCE = ("--database-outage-seconds", "60")
+PATIENCE = ("--database-outage-seconds", "300")
 
 
 def refuse(directory: Path, url: str) -> str:
     """The log of a server that does not start. It must not have waited."""
     server = berth(directory, *PATIENCE, database=url)
-    began_s = time.monotonic()
     with pytest.raises(ServerStartError, match="exited with status 1"):
-        server.start(timeout_s=50)
-    assert time.monotonic() - began_s < 45
+        server.start(WITHIN_S)
     assert "waiting for it" not in server.log
     return server.log
 
@@ -53,7 +51,7 @@ def test_a_cell_ends_too(tmp_path: Path, postgresql: PostgreSQL) -> None:
         env={**(server.env or {}), "BERTH_PLACEMENT_TOKEN": "x"},
         capture_output=True,
         text=True,
-        timeout=45,
+        timeout=WITHIN_S,
         check=False,
     )
     assert done.returncode == 1

@@ -19,6 +19,7 @@ from tests.faults.load import ClientLoad
 from tests.faults.verdict import assert_books_right, assert_sums, served_state
 from tests.placement import PlacementAnswer
 from tests.servers import ROOT, ServerStartError
+from tests.waiting import WITHIN_S
 
 GUIDE = (ROOT / "docs" / "guides" / "upgrade.md").read_text()
 CLIENTS = 4
@@ -117,7 +118,7 @@ def test_servers_are_upgraded_one_by_one_rolled_back_and_upgraded_for_good(
             load.go_on(WRITES, 1)
         with line_to(first) as line:
             assert line.ask("GET", "/resource_providers").status == 503
-        assert httpx.get(f"{first.url}/healthz").json()["status"] == "broken"
+        assert httpx.get(f"{first.url}/healthz", timeout=WITHIN_S).json()["status"] == "broken"
         sentence = f"was written by {NEXT}; this is Berth {this.program.version}, which reads up to format"
         assert sentence in first.log
         first.stop()

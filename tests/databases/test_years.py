@@ -223,7 +223,7 @@ def test_nothing_acknowledged_is_lost_from_sqlite_to_galera_to_the_next_release_
         region.check(first)
 
         # It has outgrown its file. The cell and its servers do not notice.
-        assert first.stop() == 0
+        assert first.stop(WITHIN_S) == 0
         move(this, region, sqlite, on_galera, tmp_path / "sqlite.backup")
         for server in (first, second):
             server.start()
@@ -248,7 +248,7 @@ def test_nothing_acknowledged_is_lost_from_sqlite_to_galera_to_the_next_release_
 
         # A backup of it, in another database.
         for server in (first, second):
-            assert server.stop() == 0
+            assert server.stop(WITHIN_S) == 0
         move(new, region, on_galera, restored, tmp_path / "galera.backup")
         first.start()
         region.check(first)

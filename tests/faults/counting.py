@@ -6,11 +6,13 @@ acknowledged when it was sent.
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 
 from tests.faults.lines import Line, line_to
 from tests.faults.load import make_providers
 from tests.servers import ServerProcess
+from tests.waiting import WITHIN_S
 
 
 class Counting(threading.Thread):
@@ -32,6 +34,14 @@ class Counting(threading.Thread):
                 )
                 self.acknowledged = number
                 self.ending.wait(0.005)
+
+    def wait_for(self, number: int) -> None:
+        """Until so many were acknowledged."""
+        deadline_s = time.monotonic() + WITHIN_S
+        while self.acknowledged < number:
+            assert self.is_alive(), "the count has ended before its time"
+            assert time.monotonic() < deadline_s, f"{self.acknowledged} of {number} were acknowledged in time"
+            time.sleep(0.01)
 
 
 def name(provider: str, number: int) -> str:

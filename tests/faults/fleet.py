@@ -12,6 +12,7 @@ from typing import Final
 from berth.engine.snapshots import take_snapshot
 from berth.journal import open_journal, parse_address
 from tests.servers import ServerProcess, berth
+from tests.waiting import WITHIN_S
 
 SOAK: Final = bool(os.environ.get("BERTH_SOAK"))
 """Whether to look for what is rare: everything ten times as often."""
@@ -47,7 +48,7 @@ def fleet(directory: Path, urls: Sequence[str], *options: str) -> Iterator[list[
             raise
         finally:
             running = [server for server in servers if server.process is not None]
-            statuses = list(pool.map(ServerProcess.stop, running))
+            statuses = list(pool.map(lambda server: server.stop(WITHIN_S), running))
     assert statuses == [0] * len(running)
 
 

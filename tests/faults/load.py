@@ -19,6 +19,7 @@ from tests.crash.holdings import ClientRecord, Held, holdings_from
 from tests.faults.lines import LOST, UNAVAILABLE, Line, line_to
 from tests.placement import PlacementAnswer
 from tests.servers import ServerProcess
+from tests.waiting import WITHIN_S
 
 CAPACITY: Final = {"VCPU": 24, "MEMORY_MB": 4096}
 """So little that claims collide: a good part of them is refused."""
@@ -26,7 +27,7 @@ CAPACITY: Final = {"VCPU": 24, "MEMORY_MB": 4096}
 PROVIDERS: Final = 6
 CONSUMERS: Final = 6
 PAUSE_MAX_S: Final = 0.02
-PATIENCE_S: Final = 60
+PATIENCE_S: Final = WITHIN_S
 """How long a client tries to find anybody who answers."""
 
 PROJECT, USER = str(uuid.UUID(int=1)), str(uuid.UUID(int=2))

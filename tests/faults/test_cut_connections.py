@@ -32,7 +32,7 @@ def test_an_append_whose_answer_is_lost_is_neither_lost_nor_done_twice(
     with proxy_to(database.port, dice) as proxy:
         cut_url = url.replace(f":{database.port}/", f":{proxy.port}/")
         # Two servers that collide, both over connections that break.
-        with fleet(tmp_path, [cut_url] * 2) as servers:
+        with fleet(tmp_path, [cut_url] * 2, "--database-outage-seconds", "50") as servers:
             load = ClientLoad(servers, CLIENTS, dice)
             with load:
                 proxy.is_faulty = True

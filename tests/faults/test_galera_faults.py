@@ -12,6 +12,7 @@ from tests.faults.fleet import fleet, seeded
 from tests.faults.lines import line_to
 from tests.faults.load import CAPACITY, ClientLoad, make_providers
 from tests.faults.verdict import assert_all_agree, assert_books_right
+from tests.waiting import WITHIN_S
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
 
@@ -93,7 +94,7 @@ def test_a_server_starts_while_its_first_node_is_cut_off(
     own, other, _ = rotations(galera_url)
     with fleet(tmp_path, [own, other]) as servers:
         server = servers[0]
-        assert server.stop() == 0
+        assert server.stop(WITHIN_S) == 0
         galera.partition(0)
         server.start()
         with line_to(server) as line:

@@ -18,14 +18,14 @@ from tests.faults.lines import UNAVAILABLE, Line, lines_to_all_workers
 from tests.faults.load import ClientLoad, claim_body
 from tests.faults.verdict import assert_books_right
 from tests.servers import ServerProcess
+from tests.waiting import WITHIN_S
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
 
 CLIENTS = 4
 WORKERS = 2
 IMPATIENT = ("--workers", str(WORKERS), "--database-outage-seconds", "1")
-PATIENT = ("--workers", str(WORKERS), "--database-outage-seconds", "30")
-REFUSAL_S = 30
+PATIENT = ("--workers", str(WORKERS), "--database-outage-seconds", "50")
 CONSUMER = "22222222-2222-2222-2222-222222222222"
 
 
@@ -131,9 +131,9 @@ def test_nothing_is_acknowledged_that_the_standby_lacks(pair: Pair, tmp_path: Pa
         with load:
             load.go_on(dice.randint(50, 200))
             pair.standby.kill()
-            deadline_s = time.monotonic() + REFUSAL_S
+            deadline_s = time.monotonic() + WITHIN_S
             while load.count("503") == 0:
-                assert time.monotonic() < deadline_s, f"nobody was refused in {REFUSAL_S} s"
+                assert time.monotonic() < deadline_s, "nobody was refused"
                 time.sleep(0.1)
             pair.lose_primary()
             pair.standby.start()

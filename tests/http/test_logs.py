@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers import HOST, berth, free_port
+from tests.waiting import WITHIN_S
 
 pytestmark = pytest.mark.http
 
@@ -18,7 +19,7 @@ REQUESTS = 60
 
 
 def get(port: int, path: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection(HOST, port, timeout=10)
+    connection = http.client.HTTPConnection(HOST, port, timeout=WITHIN_S)
     with closing(connection):
         connection.request("GET", path, headers={"x-auth-token": "admin"})
         reply = connection.getresponse()
@@ -30,7 +31,7 @@ def test_a_log_that_nobody_reads_does_not_stop_the_server(tmp_path: Path) -> Non
     process = subprocess.Popen(server.command(port), env=server.env, stderr=subprocess.PIPE)
     assert process.stderr is not None
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + WITHIN_S
         while True:
             with suppress(OSError):
                 if get(port, "/readyz")[0] == 200:
@@ -50,12 +51,12 @@ def test_a_log_that_nobody_reads_does_not_stop_the_server(tmp_path: Path) -> Non
         assert dropped > 0
         process.terminate()
         lines = [json.loads(line) for line in process.stderr.read().splitlines()]
-        assert process.wait(20) == 0
+        assert process.wait(WITHIN_S) == 0
     finally:
         process.kill()
         process.wait()
         process.stderr.close()
-    [notice] = [line for line in lines if "log lines were dropped" in line.get("message", "")]
-    assert notice["level"] == "WARNING"
+    notices = [line for line in lines if "log lines were dropped" in line.get("message", "")]
+    assert {notice["level"] for notice in notices} == {"WARNING"}
     requests = [line for line in lines if LONG in line.get("path", "")]
-    assert len(requests) + int(notice["message"].split()[0]) >= REQUESTS
+    assert len(requests) + sum(int(notice["message"].split()[0]) for notice in notices) >= REQUESTS

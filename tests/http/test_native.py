@@ -16,11 +16,12 @@ import pytest
 
 from tests.placement import PlacementClient
 from tests.servers import HOST, ServerProcess, berth, running
+from tests.waiting import WITHIN_S
 
 pytestmark = pytest.mark.http
 
 HEADERS = {"x-auth-token": "admin"}
-PATIENCE_S = 10
+PATIENCE_S = WITHIN_S
 
 
 def uuid_of(number: int) -> str:
@@ -182,21 +183,19 @@ def test_every_worker_streams_every_change(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_an_open_stream_does_not_keep_the_server(tmp_path: Path, number: signal.Signals) -> None:
-    with running(berth(tmp_path, "--workers", "2")) as server:
+    # As long as it may wait for requests, nobody waits here.
+    with running(berth(tmp_path, "--workers", "2", "--shutdown-seconds", "3600")) as server:
         listeners = [Listener(server) for _ in range(6)]
         for listener in listeners:
             wait_for(lambda listener=listener: bool(listener.lines), "a stream does not begin")  # type: ignore[misc]
         assert server.process is not None
-        began = time.monotonic()
         os.kill(server.pid, number)
         status = server.process.wait(PATIENCE_S)
-        seconds = time.monotonic() - began
         for listener in listeners:
             wait_for(lambda listener=listener: listener.has_ended, "a stream has not ended")  # type: ignore[misc]
             assert listener.failure is None, "the stream was cut off, not ended"
             listener.close()
         assert status == 0
-        assert seconds < 3
         assert server.complaints() == []
 
 

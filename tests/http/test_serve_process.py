@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers import ROOT, free_port
+from tests.waiting import WITHIN_S
 from tests.warm_start import BERTH, WarmProcess
 
 pytestmark = [
@@ -63,7 +64,7 @@ class Process:
         return self.log_path.read_text()
 
     def get(self, path: str = "/") -> bytes:
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=10)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=WITHIN_S)
         with contextlib.closing(connection):
             connection.request("GET", path)
             return connection.getresponse().read()
@@ -85,7 +86,7 @@ class Process:
         self.wait_for(lambda: words in self.log)
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + WITHIN_S
         while time.monotonic() < deadline:
             assert self.popen.poll() is None, self.log
             with contextlib.suppress(OSError, http.client.HTTPException):
@@ -96,7 +97,7 @@ class Process:
 
     def end(self) -> int:
         self.popen.send_signal(signal.SIGTERM)
-        return self.popen.wait(20)
+        return self.popen.wait(WITHIN_S)
 
 
 @pytest.fixture
@@ -157,25 +158,22 @@ def test_one_that_takes_too_long_is_not(start: Callable[..., Process]) -> None:
     client = threading.Thread(target=ask)
     client.start()
     server.wait_for_line("asked")
-    began = time.monotonic()
     assert server.end() == 0
-    assert time.monotonic() - began < 5
-    client.join()
+    client.join(WITHIN_S)
     assert len(failures) == 1
     assert "1 requests did not finish within 1 s and are aborted" in server.log
     assert server.log.count("closed") == 1, "the application is shut down in good order all the same"
 
 
 def test_a_kept_connection_does_not_hold_it_up(start: Callable[..., Process]) -> None:
-    server = start()
+    # As long as it may wait for requests, nobody waits here.
+    server = start(shutdown_s=int(2 * WITHIN_S))
     server.wait_until_up()
-    connection = http.client.HTTPConnection(server.host, server.port, timeout=10)
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=WITHIN_S)
     with contextlib.closing(connection):
         connection.request("GET", "/")
         connection.getresponse().read()
-        began = time.monotonic()
         assert server.end() == 0
-        assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -187,7 +185,7 @@ def test_a_stop_while_it_starts_ends_it(
     server = start(workers, startup=startup)
     server.wait_for_line("starting")
     server.popen.send_signal(number)
-    assert server.popen.wait(20) == 0
+    assert server.popen.wait(WITHIN_S) == 0
     assert "killed" not in server.log
 
 
@@ -205,7 +203,7 @@ def test_a_terminal_signals_all_processes_at_once(start: Callable[..., Process])
     server = start(2)
     server.wait_for(lambda: server.log.count("opened") == 2)
     os.killpg(server.popen.pid, signal.SIGINT)
-    assert server.popen.wait(20) == 0
+    assert server.popen.wait(WITHIN_S) == 0
     assert server.log.count("closed") == 2
     assert "ERROR" not in server.log
 
@@ -213,22 +211,22 @@ def test_a_terminal_signals_all_processes_at_once(start: Callable[..., Process])
 def test_a_stopped_server_says_that_it_closes(start: Callable[..., Process]) -> None:
     server = start()
     server.wait_until_up()
-    connection = http.client.HTTPConnection(server.host, server.port, timeout=10)
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=WITHIN_S)
     with contextlib.closing(connection):
-        connection.request("GET", "/slow?0.5")
+        connection.request("GET", "/slow?2")
         server.wait_for_line("asked")
         server.popen.send_signal(signal.SIGTERM)
         reply = connection.getresponse()
         assert reply.getheader("connection") == "close"
         assert reply.read().isdigit()
-    assert server.popen.wait(20) == 0
+    assert server.popen.wait(WITHIN_S) == 0
 
 
 def test_a_worker_that_ends_by_itself_ends_the_server(start: Callable[..., Process]) -> None:
     server = start(2)
     server.wait_for(lambda: server.log.count("opened") == 2)
     os.kill(int(server.get()), signal.SIGTERM)
-    assert server.popen.wait(20) == 1
+    assert server.popen.wait(WITHIN_S) == 1
     assert "ended (status 0); the server stops" in server.log
     # The one that was told to, and the other one, in good order.
     assert server.log.count("closed") == 2
@@ -249,7 +247,7 @@ def test_a_worker_that_is_killed_or_hangs_is_replaced_while_the_other_serves(
 ) -> None:
     server = start(2)
     server.wait_for(lambda: server.log.count("opened") == 2)
-    kept = http.client.HTTPConnection(server.host, server.port, timeout=10)
+    kept = http.client.HTTPConnection(server.host, server.port, timeout=WITHIN_S)
     with contextlib.closing(kept):
         kept.request("GET", "/")
         other = int(kept.getresponse().read())
@@ -267,7 +265,7 @@ def test_a_worker_that_is_killed_or_hangs_is_replaced_while_the_other_serves(
 
 def test_one_that_keeps_dying_ends_the_server(start: Callable[..., Process]) -> None:
     server = start(startup="dies")
-    assert server.popen.wait(20) == 1
+    assert server.popen.wait(WITHIN_S) == 1
     assert server.log.count("ended (SIGKILL); restarting it in") == 6
     assert server.log.count("ended (SIGKILL); the server stops") == 1
 
@@ -300,8 +298,7 @@ def test_a_housekeeper_that_hangs_is_replaced(start: Callable[..., Process]) -> 
         server.wait_for(lambda: len(server.children - gone) == 1)
         [hung] = server.children - gone
         # Then it has begun, and soon shown its life once: before that it has more time.
-        while os.getpriority(os.PRIO_PROCESS, hung) < 10:
-            time.sleep(0.05)
+        server.wait_for(lambda hung=hung: os.getpriority(os.PRIO_PROCESS, hung) >= 10)  # type: ignore[misc]
         time.sleep(2)
         assert ("berth.cli.housekeeper" in Path(f"/proc/{hung}/cmdline").read_text()) == (pause_s == 2)
         os.kill(hung, signal.SIGSTOP)
@@ -321,13 +318,13 @@ def test_workers_go_with_a_parent_that_is_killed(start: Callable[..., Process]) 
     worker = int(server.get())
     server.popen.kill()
     server.popen.wait()
-    wait_until_gone(worker, 10)
+    wait_until_gone(worker)
     with pytest.raises(OSError, match="refused"):
         server.get()
 
 
-def wait_until_gone(pid: int, within_s: float) -> None:
-    deadline = time.monotonic() + within_s
+def wait_until_gone(pid: int) -> None:
+    deadline = time.monotonic() + WITHIN_S
     while Path(f"/proc/{pid}").exists():
         assert time.monotonic() < deadline, "it lives on"
         time.sleep(0.02)
@@ -364,7 +361,7 @@ def test_an_orphan_without_a_signal_ends_by_its_own_deadline(start: Callable[...
     worker = int(server.get())
     server.popen.kill()
     server.popen.wait()
-    wait_until_gone(worker, 20)
+    wait_until_gone(worker)
     assert server.log.count("closed") == 1
 
 
@@ -391,14 +388,14 @@ def test_a_failed_startup_ends_it(
     start: Callable[..., Process], workers: int, startup: str, message: str
 ) -> None:
     server = start(workers, startup=startup)
-    assert server.popen.wait(20) == 1
+    assert server.popen.wait(WITHIN_S) == 1
     assert message in server.log
     assert "Traceback" not in server.log
 
 
 def test_next_to_no_files_are_refused(start: Callable[..., Process]) -> None:
     server = start(limit="ulimit -n 64;")
-    assert server.popen.wait(20) == 1
+    assert server.popen.wait(WITHIN_S) == 1
     assert server.log.startswith(
         "cannot serve: the limit of open files is 64, and a server needs at least 147"
     )
@@ -428,7 +425,7 @@ def test_an_address_that_is_taken(start: Callable[..., Process]) -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         server = start(listen=f"127.0.0.1:{other.getsockname()[1]}")
-        assert server.popen.wait(20) == 1
+        assert server.popen.wait(WITHIN_S) == 1
         listen = f"127.0.0.1:{server.port}"
     assert server.log == f"cannot serve: cannot listen on {listen}: Address already in use\n"
 
@@ -438,7 +435,7 @@ def test_an_address_that_another_of_us_serves(start: Callable[..., Process]) -> 
     first = start()
     first.wait_until_up()
     second = start(listen=f"127.0.0.1:{first.port}")
-    assert second.popen.wait(20) == 1
+    assert second.popen.wait(WITHIN_S) == 1
     assert "Address already in use" in second.log
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.servers import HOST, ServerProcess, berth, running
+from tests.waiting import WITHIN_S
 
 pytestmark = pytest.mark.http
 
@@ -65,7 +66,7 @@ def _below(pid: str) -> list[str]:
 
 
 def wait_until_children(server: ServerProcess, there: bool) -> None:
-    deadline_s = time.monotonic() + 30
+    deadline_s = time.monotonic() + WITHIN_S
     while bool(children_of(server)) != there:
         assert time.monotonic() < deadline_s, "the children of the server did not come or go"
 

@@ -14,6 +14,7 @@ import pytest
 
 from berth.api.kernel.health import METRICS_KEPT_S
 from tests.servers import HOST, ServerProcess, berth, running
+from tests.waiting import WITHIN_S
 
 pytestmark = pytest.mark.http
 
@@ -38,7 +39,7 @@ class KeptConnection:
 
     def __init__(self, server: ServerProcess) -> None:
         self._server = server
-        self._http = http.client.HTTPConnection(HOST, server.port, timeout=30)
+        self._http = http.client.HTTPConnection(HOST, server.port, timeout=WITHIN_S)
 
     def close(self) -> None:
         self._http.close()
@@ -91,11 +92,13 @@ def read_metrics(connection: KeptConnection) -> dict[str, float]:
 
 @pytest.fixture
 def lines(server: ServerProcess) -> Iterator[list[KeptConnection]]:
-    """Connections to more than one worker. The first worker may answer long before the others are there."""
-    deadline_s = time.monotonic() + 30
+    """Connections to more than one worker, when all are there: the first may answer long before the
+    others."""
+    deadline_s = time.monotonic() + WITHIN_S
     while True:
         opened = [KeptConnection(server) for _ in range(CONNECTIONS)]
-        if len({connection.worker() for connection in opened}) > 1:
+        started = [name for name in read_metrics(opened[0]) if name.startswith("berth_worker_starts_total{")]
+        if len(started) == WORKERS and len({connection.worker() for connection in opened}) > 1:
             break
         for connection in opened:
             connection.close()
@@ -169,7 +172,7 @@ def test_what_a_worker_has_counted_outlives_it(server: ServerProcess, lines: lis
     by_worker = {connection.worker(): connection for connection in lines}
     killed, other = list(by_worker)[:2]
     os.kill(killed, signal.SIGKILL)
-    deadline_s = time.monotonic() + 30
+    deadline_s = time.monotonic() + WITHIN_S
     seen = 0.0
     while True:
         time.sleep(METRICS_KEPT_S)

@@ -15,6 +15,7 @@ from bench.sides import MEMORY_LIMIT_KB, Berth
 from bench.workload import Claims, Mixed, Smallest, Workload, all_workloads
 from berth.journal import SqliteAddress, open_journal
 from tests.servers import HOST, berth, running
+from tests.waiting import WITHIN_S
 
 pytestmark = pytest.mark.http
 
@@ -30,7 +31,7 @@ async def test_the_smallest_size_is_answered_rightly(workload: Workload, tmp_pat
     server = berth(tmp_path)
     with running(server):
         await send(workload.smallest, server.port)
-        assert server.stop() == 0
+        assert server.stop(WITHIN_S) == 0
     assert server.complaints() == []
 
 

@@ -168,7 +168,7 @@ class Fleet:
     def query(self, expression: str) -> dict[tuple[str, ...], float]:
         """What Prometheus answers: values by their labels but for the name, the job and the instance."""
         url = f"{self.prometheus.url}/api/v1/query"
-        found = httpx.get(url, params={"query": expression}).json()["data"]["result"]
+        found = httpx.get(url, params={"query": expression}, timeout=WITHIN_S).json()["data"]["result"]
         unshown = ("__name__", "job", "instance")
         return {
             tuple(value for name, value in sorted(one["metric"].items()) if name not in unshown): float(
@@ -177,9 +177,22 @@ class Fleet:
             for one in found
         }
 
+    def query_all(self, expression: str, count: int) -> dict[tuple[str, ...], float]:
+        """The same, once there are so many: of a process that did not answer in time there are none."""
+        found: dict[tuple[str, ...], float] = {}
+
+        def are_there() -> bool:
+            found.clear()
+            found.update(self.query(expression))
+            return len(found) == count
+
+        wait_until(are_there, lambda: f"{expression}: {count} are expected, there are {found}")
+        return found
+
     def find_firing(self) -> dict[str, str]:
         """The summaries of the alerts that fire, by name."""
-        alerts = httpx.get(f"{self.prometheus.url}/api/v1/alerts").json()["data"]["alerts"]
+        url = f"{self.prometheus.url}/api/v1/alerts"
+        alerts = httpx.get(url, timeout=WITHIN_S).json()["data"]["alerts"]
         return {
             alert["labels"]["alertname"]: alert["annotations"]["summary"]
             for alert in alerts
@@ -201,7 +214,7 @@ class Fleet:
         return {name: fired[name] for name in names}
 
     def find_workers(self) -> dict[tuple[str, ...], int]:
-        found = self.query('berth_worker_pid{job="berth"}')
+        found = self.query_all('berth_worker_pid{job="berth"}', 2)
         return {worker: int(pid) for worker, pid in found.items()}
 
     @contextlib.contextmanager

@@ -22,7 +22,8 @@ BERTH: Final = str(Path(sys.executable).with_name("berth"))
 
 def pick_network() -> str:
     """The first three numbers of addresses that nobody else uses, as far as one can tell."""
-    return f"127.{random.randint(2, 250)}.{random.randint(2, 250)}."
+    dice = random.SystemRandom()
+    return f"127.{dice.randint(2, 250)}.{dice.randint(2, 250)}."
 
 
 class Machine:

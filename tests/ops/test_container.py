@@ -128,7 +128,7 @@ def test_a_root_that_can_only_be_read_is_enough(container: Container) -> None:
     with running(server):
         looked = container.run(*check)
         assert looked.returncode == 0, looked.stderr
-        assert server.stop() == 0
+        assert server.stop(WITHIN_S) == 0
     assert server.complaints() == []
     assert (container.state / "region.db").exists()
 
@@ -160,5 +160,8 @@ def test_an_agent_is_watched_as_a_region_is(container: Container) -> None:
     with running(server):
         looked = container.run(*check)
         assert looked.returncode == 0, looked.stderr
-        assert "\nberth_agent_hosts_registered 0.0\n" in httpx.get(f"{server.url}/metrics").text
-        assert server.stop() == 0
+        assert (
+            "\nberth_agent_hosts_registered 0.0\n"
+            in httpx.get(f"{server.url}/metrics", timeout=WITHIN_S).text
+        )
+        assert server.stop(WITHIN_S) == 0

@@ -91,7 +91,7 @@ def test_units_and_examples_are_a_region(tmp_path: Path) -> None:
     region = machine.make_server("berth-region.service", (f"{network}1", 8778), entry=None)
     cell = machine.make_server("berth-cell@.service", (f"{network}1", 8780), "cell1", entry=None)
     agent = machine.make_server("berth-agent.service", None, entry=None)
-    with running(region), running(cell), httpx.Client(base_url=region.url) as client:
+    with running(region), running(cell), httpx.Client(base_url=region.url, timeout=WITHIN_S) as client:
         client.headers["x-auth-token"] = "the-token-of-an-operator"
         agent.launch()
         try:
@@ -99,8 +99,8 @@ def test_units_and_examples_are_a_region(tmp_path: Path) -> None:
             while len(client.get("/berth/v1/hosts", params={"state": "up"}).json()["hosts"]) < 4:
                 assert time.monotonic() < deadline_s, agent.log
                 time.sleep(0.1)
-            metrics = httpx.get(f"http://{network}1:9178/metrics").text
+            metrics = httpx.get(f"http://{network}1:9178/metrics", timeout=WITHIN_S).text
             assert "\nberth_agent_hosts_registered 4.0\n" in metrics
         finally:
-            assert agent.stop() == 0
+            assert agent.stop(WITHIN_S) == 0
     assert region.complaints() == []

@@ -151,7 +151,7 @@ class Site:
         for job in watched["scrape_configs"]:
             for target in job["static_configs"][0]["targets"]:
                 url = f"{job.get('scheme', 'http')}://{target}/metrics"
-                page = httpx.get(url, verify=context).text
+                page = httpx.get(url, verify=context, timeout=WITHIN_S).text
                 assert f"\n{SHOWN[job['job_name']]}" in page, f"{url}: {page[:500]}"
 
     def client(self) -> httpx.Client:
@@ -265,13 +265,20 @@ class Work:
             "imageRef": self.image,
             "networks": "none",
         }
-        answer = self.client.post(
-            "/compute/v2.1/servers",
-            json={"server": wanted},
-            headers={"openstack-api-version": "compute 2.90"},
-        )
-        assert answer.status_code == 202, answer.text
-        self.servers.append(answer.json()["server"]["id"])
+
+        def is_created() -> bool:
+            answer = self.client.post(
+                "/compute/v2.1/servers",
+                json={"server": wanted},
+                headers={"openstack-api-version": "compute 2.90"},
+            )
+            assert answer.status_code == 202 or answer.status_code >= 500, answer.text
+            if answer.status_code == 202:
+                self.servers.append(answer.json()["server"]["id"])
+            return answer.status_code == 202
+
+        # A region that has just been lost may be asked first: users try again.
+        self.site.wait(self.client, is_created, "a server is created")
         self.site.wait(self.client, self._are_active, "the servers are active")
 
     def _are_active(self) -> bool:

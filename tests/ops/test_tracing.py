@@ -15,6 +15,7 @@ import pytest
 from tests.collector import Collector, SeenSpan
 from tests.ops.fleet import wait_until
 from tests.servers import HOST, ROOT, ServerProcess
+from tests.waiting import WITHIN_S
 
 BERTH: Final = str(Path(sys.executable).with_name("berth"))
 GUIDE: Final = ROOT / "docs" / "guides" / "observing.md"
@@ -71,7 +72,9 @@ class TracedCloud:
             ENTRY,
         )
         self.agent.start()
-        self.client = httpx.Client(base_url=self.region.url, headers={"x-auth-token": "admin"})
+        self.client = httpx.Client(
+            base_url=self.region.url, headers={"x-auth-token": "admin"}, timeout=WITHIN_S
+        )
 
     def stop(self) -> None:
         self.client.close()
@@ -109,7 +112,7 @@ class TracedCloud:
         """The process of the conductor."""
         [line] = (
             line
-            for line in httpx.get(f"{self.cell.url}/metrics").text.splitlines()
+            for line in httpx.get(f"{self.cell.url}/metrics", timeout=WITHIN_S).text.splitlines()
             if line.startswith("berth_worker_pid{")
         )
         return int(float(line.split()[1]))
@@ -118,7 +121,7 @@ class TracedCloud:
         return sum(
             float(line.split()[1])
             for server in (self.region, self.cell, self.agent)
-            for line in httpx.get(f"{server.url}/metrics").text.splitlines()
+            for line in httpx.get(f"{server.url}/metrics", timeout=WITHIN_S).text.splitlines()
             if line.startswith("berth_spans_dropped_total ")
         )
 
@@ -200,10 +203,10 @@ def test_a_create_is_one_trace_through_all_processes(cloud: TracedCloud) -> None
 
     # The engine: chosen and claimed in the writer's turn, then durable.
     (submit,) = (span for span in below(spans, request) if span.name == "submit")
-    assert [span.name for span in sorted(below(spans, submit), key=lambda span: span.start_ns)] == [
-        "decide",
-        "append",
-    ]
+    turns = [span.name for span in sorted(below(spans, submit), key=lambda span: span.start_ns)]
+    # Both once more where another worker was first to append.
+    assert turns == ["decide", "append"] * (len(turns) // 2)
+    assert turns
 
     dispatch = one(spans, "berth-region", "dispatch")
     assert dispatch.parent == request.id
@@ -241,6 +244,9 @@ def test_what_fails_is_recorded_and_what_placement_is_asked_for_belongs_to_it(cl
         assert [span.error for span in named(spans, name)] == ["no space left"] * 2
     # The conductor moves the claim to the other host by Placement's API.
     (move,) = named(spans, "create: move the claim")
+    # Its span comes from the region, whenever that sends it.
+    collector.wait(lambda: below(collector.trace(trace), move), "what Placement was asked for")
+    spans = collector.trace(trace)
     (asked,) = (span for span in below(spans, move) if span.service == "berth-region")
     assert asked.name.startswith("POST /allocations")
     assert [span.name for span in below(spans, asked)] == ["submit"]
@@ -248,9 +254,10 @@ def test_what_fails_is_recorded_and_what_placement_is_asked_for_belongs_to_it(cl
 
 def test_a_saga_that_is_resumed_after_a_crash_stays_in_its_trace(cloud: TracedCloud) -> None:
     trace = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa2"
+    conductor = cloud.read_conductor()
     server = cloud.create(trace, "slow")
     wait_until(lambda: f"{server}: build begun" in cloud.agent.log, lambda: "the build has not begun")
-    os.kill(cloud.read_conductor(), signal.SIGKILL)
+    os.kill(conductor, signal.SIGKILL)
     cloud.wait_for_status(server)
     assert f"server {server}: create resumed" in cloud.cell.log
     collector = cloud.collector
@@ -312,6 +319,6 @@ def test_without_a_collector_all_goes_on_and_what_is_dropped_is_counted(cloud: T
 
 def test_a_process_that_stops_sends_what_is_queued(cloud: TracedCloud) -> None:
     answer = cloud.client.get("/resource_providers")
-    assert cloud.region.stop() == 0
+    assert cloud.region.stop(WITHIN_S) == 0
     id = answer.headers["x-openstack-request-id"]
     assert [span.name for span in cloud.collector.spans if span.attributes.get("berth.request_id") == id]

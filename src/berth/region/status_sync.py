@@ -81,7 +81,7 @@ class _Before(NamedTuple):
     """What the region knew of a run: how many entries of its log; and how long ago it was asked for."""
 
     seen: int
-    seconds: float | None
+    seconds: int | None
 
 
 def _read_before(view: View, run: SagaRun, now_s: int) -> _Before:

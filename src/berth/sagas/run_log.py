@@ -37,9 +37,9 @@ def log_resumed(log: logging.Logger, run: SagaRun) -> None:
     log.info(text, run.server, name, where, run.attempt, describe_next(run), extra=_about(run, where))
 
 
-def log_news(log: logging.Logger, run: SagaRun, seen: int, seconds: float | None = None) -> None:
+def log_news(log: logging.Logger, run: SagaRun, seen: int, seconds: int | None = None) -> None:
     """Log what a run's log of steps has behind the first ``seen`` entries, and its end. ``seconds``: how
-    long it took in all, if that is not what its steps took."""
+    long it took in all, if that is not what its steps took; whoever knows that knows it to the second."""
     entries = run.log[seen:]
     # That of the first entry: each alternate that was taken was one attempt more.
     attempt = run.attempt - sum(is_alternate(entry) and entry.error is None for entry in entries)
@@ -49,7 +49,7 @@ def log_news(log: logging.Logger, run: SagaRun, seen: int, seconds: float | None
         follows = f", {describe_next(run)}" if number == len(entries) and not is_finished(run) else ""
         _log_entry(log, run, entry, attempt, follows)
     if is_finished(run):
-        _log_end(log, run, seconds_of(run) if seconds is None else seconds)
+        _log_end(log, run, seconds)
 
 
 class RunCounter(Protocol):
@@ -94,11 +94,10 @@ def _log_entry(log: logging.Logger, run: SagaRun, entry: StepLog, attempt: int, 
     log.debug("%s step %s done on %s in %.1f s%s", about, entry.step, where, took_s, follows, extra=extra)
 
 
-def _log_end(log: logging.Logger, run: SagaRun, seconds: float) -> None:
+def _log_end(log: logging.Logger, run: SagaRun, seconds: int | None) -> None:
     name, where = saga_of(run).name, describe_place(run)
-    extra = _about(run, where, seconds)
-    # A region knows to the second when it was asked, and says no more than that.
-    took = f"{seconds:.1f}" if isinstance(seconds, float) else f"{seconds}"
+    extra = _about(run, where, seconds_of(run) if seconds is None else seconds)
+    took = f"{seconds_of(run):.1f}" if seconds is None else f"{seconds}"
     if run.phase == "done":
         text = "server %s: %s done on %s in %s s, attempt %d"
         log.info(text, run.server, name, where, took, run.attempt, extra=extra)

@@ -157,7 +157,7 @@ def test_records_as_text_and_below_the_level() -> None:
 
 
 def test_a_record_as_text_is_one_line_whatever_its_words_are() -> None:
-    """The reason of a failure is an agent's: it must not look like a line of the log, or act on a terminal."""
+    """The reason of a failure is an agent's: it must look like no line of the log, and act on no terminal."""
     stream = io.StringIO()
     configure_logging(TEXT, stream)
     reason = "no space\n2026-01-01T00:00:00.000Z INFO berth.test it works\x1b[2J"
