@@ -276,6 +276,34 @@ async def test_a_class_with_units_cannot_be_overcommitted() -> None:
         assert (await operator.inventories(GPU1))["CUSTOM_LICENSE"]["allocation_ratio"] == 2
 
 
+async def test_nobody_but_its_agent_says_that_there_are_more_units() -> None:
+    """A total of 16 of 8 VFs was accepted, and the host was chosen for servers that it could not build."""
+    async with running() as operator:
+        await operator.cloud.until(lambda view: GPU1 in units_named(view))
+        path = f"/resource_providers/{GPU1}/inventories"
+        there = await operator.ask("GET", path)
+        vgpu = there["inventories"]["VGPU"]
+        more = vgpu | {"total": 5}
+        whole = {**there, "inventories": {"VGPU": more}}
+        one = {**more, "resource_provider_generation": there["resource_provider_generation"]}
+        for method, where, body in (
+            ("PUT", path, whole),
+            ("PUT", f"{path}/VGPU", one),
+            ("POST", "/reshaper", {"inventories": {GPU1: whole}, "allocations": {}}),
+        ):
+            (error,) = (await operator.ask(method, where, body, (400,)))["errors"]
+            assert "the total cannot be raised from 4 to 5, only the agent can report more" in error["detail"]
+        # As many, and fewer.
+        await operator.write(GPU1, {"VGPU": vgpu | {"reserved": 1}})
+        await operator.write(GPU1, {"VGPU": vgpu | {"total": 3}})
+        more_units = {"inventories": {"VGPU": SimInventory(total=6)}}
+        await operator.restart(gpu(0), gpu(1, **more_units))
+        async with asyncio.timeout(PATIENCE_S):
+            while (await operator.inventories(GPU1))["VGPU"]["total"] != 6:
+                await asyncio.sleep(0.5)
+        assert await operator.complaints() == []
+
+
 async def test_a_ratio_from_before_units_were_named_is_1_from_then_on() -> None:
     """As after an upgrade of the agent, which names units now."""
     kind, amounts = "CUSTOM_FPGA", {"CUSTOM_FPGA": SimInventory(total=2)}

@@ -267,7 +267,7 @@ def reshape(view: View, command: Reshape, now_s: int) -> list[Event] | Rejection
         records[new.provider] = record
     wanted: dict[ProviderId, dict[ClassId, Inventory]] = {}
     for new in command.inventories:
-        numbered = by_class(view, records[new.provider], new.inventories, now_s)
+        numbered = by_class(view, records[new.provider], new.inventories, now_s, command.by_cell)
         if isinstance(numbered, Rejection):
             return numbered
         wanted[new.provider] = numbered

@@ -1,5 +1,6 @@
 """Rules for inventories. One may shrink below what is used (nothing new fits then), but not be removed. One
-whose units the host's agent names is not overcommitted: each unit is given to one server."""
+whose units the host's agent names is not overcommitted, and nobody else says that there are more: each unit
+is given to one server."""
 
 import msgspec
 
@@ -15,6 +16,7 @@ from berth.model.rejections import (
     Rejection,
     ReservedTooHigh,
     ResourceClassNotFound,
+    UnitsNotThere,
     UnitsOvercommitted,
 )
 from berth.model.servers import Host
@@ -53,7 +55,7 @@ def _find_target(
     class_id = view.classes.id_of(command.resource_class)
     if class_id is None:
         return ResourceClassNotFound(command.resource_class)
-    over = _find_overcommitted(view, record, {command.resource_class: command.inventory})
+    over = _find_overcommitted(view, record, {command.resource_class: command.inventory}, command.by_cell)
     return (record, class_id) if over is None else over
 
 
@@ -64,7 +66,7 @@ def replace(view: View, command: SetInventories, now_s: int) -> list[Event] | Re
     for name, inventory in command.inventories.items():
         if _reserves_too_much(inventory, command.may_reserve_all):
             return _refuse_reserved(command, name, inventory)
-    wanted = by_class(view, record, command.inventories, now_s)
+    wanted = by_class(view, record, command.inventories, now_s, command.by_cell)
     if isinstance(wanted, Rejection):
         return wanted
     dropped = record.inventories.keys() - wanted.keys()
@@ -96,10 +98,10 @@ def delete(view: View, command: DeleteInventory, now_s: int) -> list[Event] | Re
 
 
 def by_class(
-    view: View, record: ProviderRecord, inventories: dict[str, Inventory], now_s: int
+    view: View, record: ProviderRecord, inventories: dict[str, Inventory], now_s: int, by_cell: bool
 ) -> dict[ClassId, Inventory] | Rejection:
     """The wanted inventories of a provider by number of class, dated now."""
-    over = _find_overcommitted(view, record, inventories)
+    over = _find_overcommitted(view, record, inventories, by_cell)
     if over is not None:
         return over
     found = {}
@@ -112,20 +114,22 @@ def by_class(
 
 
 def _find_overcommitted(
-    view: View, record: ProviderRecord, inventories: dict[str, Inventory]
-) -> UnitsOvercommitted | None:
+    view: View, record: ProviderRecord, inventories: dict[str, Inventory], by_cell: bool
+) -> UnitsOvercommitted | UnitsNotThere | None:
     """A class that would be given out more often than it has units. A host without an agent of ours has no
-    units, and any ratio will do. A ratio from before the units were named may stay until the agent reports
+    units, and anything will do. What was written before the units were named may stay until the agent reports
     again: whoever changes something else, or reserves what is gone, writes it with the rest."""
-    over = [name for name, inventory in inventories.items() if inventory.allocation_ratio > 1]
-    host = view.records.get(Host, record.root.id) if over else None
+    host = view.records.get(Host, record.root.id) if inventories else None
     named = () if host is None else dict(host.unit_classes).get(record.id, ())
-    there = {
-        view.classes.name_of(id): one.allocation_ratio for id, one in record.inventories.items() if named
-    }
-    for name in over:
-        if name in named and inventories[name].allocation_ratio > there.get(name, 1):
-            return UnitsOvercommitted(record.id, name, inventories[name].allocation_ratio)
+    there = {view.classes.name_of(id): one for id, one in record.inventories.items()} if named else {}
+    for name in named:
+        wanted, before = inventories.get(name), there.get(name)
+        if wanted is None:
+            continue
+        if wanted.allocation_ratio > max(1, 1 if before is None else before.allocation_ratio):
+            return UnitsOvercommitted(record.id, name, wanted.allocation_ratio)
+        if before is not None and wanted.total > before.total and not by_cell:
+            return UnitsNotThere(record.id, name, wanted.total, before.total)
     return None
 
 

@@ -83,10 +83,13 @@ class DeleteProvider(_Command, frozen=True):
 
 
 class AddInventory(_Command, frozen=True):
+    """``by_cell``, here and below: it is what the host's agent has reported."""
+
     provider: ProviderId
     resource_class: str
     inventory: Inventory
     may_reserve_all: bool = True
+    by_cell: bool = False
 
 
 class PutInventory(_Command, frozen=True):
@@ -97,6 +100,7 @@ class PutInventory(_Command, frozen=True):
     resource_class: str
     inventory: Inventory
     may_reserve_all: bool = True
+    by_cell: bool = False
 
 
 class SetInventories(_Command, frozen=True):
@@ -106,6 +110,7 @@ class SetInventories(_Command, frozen=True):
     generation: int | None
     inventories: dict[str, Inventory]
     may_reserve_all: bool = True
+    by_cell: bool = False
 
 
 class DeleteInventory(_Command, frozen=True):
@@ -176,6 +181,7 @@ class Reshape(_Command, frozen=True):
 
     inventories: tuple[NewInventories, ...]
     claims: tuple[Claim, ...]
+    by_cell: bool = False
 
 
 # -- hosts, aggregates and groups ---------------------------------------------------------------

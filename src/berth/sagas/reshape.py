@@ -21,13 +21,13 @@ from berth.sagas.requests import meet_need
 from berth.view import View
 
 
-def propose_reshape(view: View, command: Reshape, *, by_cell: bool = False) -> Command | ServerBusy:
+def propose_reshape(view: View, command: Reshape) -> Command | ServerBusy:
     """The reshape, with the records of the servers and migrations that it moves."""
     servers = {
         server.id: server for claim in command.claims if (server := _find_server(view, claim.consumer))
     }
     for server in servers.values():
-        if by_cell and server.run is not None:
+        if command.by_cell and server.run is not None:
             return ServerBusy(server.id, "reshape the allocations", server.task or "busy")
     changes = tuple(change for claim in command.claims for change in _follow(view, claim))
     # Whether a server is busy was read, and must still be so when this is judged.

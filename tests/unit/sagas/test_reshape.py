@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
+import msgspec
 import pytest
 
 from berth.cell.shape import find_gone
@@ -41,7 +42,7 @@ def reshape(
         number,
         claims,
         lambda view, command: region.tries(
-            lambda view, now_s: propose_reshape(view, command, by_cell=by_cell)
+            lambda view, now_s: propose_reshape(view, msgspec.structs.replace(command, by_cell=by_cell))
         ),
     )
 
@@ -240,7 +241,7 @@ def test_a_reshape_that_is_judged_after_an_operation_has_begun_is_refused(saga: 
     proposed: list[Command] = []
 
     def propose(view: View, command: c.Reshape) -> None:
-        found = propose_reshape(view, command, by_cell=True)
+        found = propose_reshape(view, msgspec.structs.replace(command, by_cell=True))
         assert not isinstance(found, Rejection)
         proposed.append(found)
 

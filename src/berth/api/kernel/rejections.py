@@ -341,6 +341,12 @@ ROWS: Final[dict[type[Rejection], Row]] = {
         "{r.allocation_ratio:g}, it is 1 at most.",
         placement=Wording(400),
     ),
+    r.UnitsNotThere: Row(
+        says="Invalid inventory for '{r.resource_class}' on resource provider '{r.provider}'. The host's "
+        "agent names each unit of it: the total cannot be raised from {r.there} to {r.total}, only the agent "
+        "can report more.",
+        placement=Wording(400),
+    ),
     # allocations
     r.ConsumerGenerationConflict: Row(
         says="consumer generation conflict - expected {expected} but got {r.given}",

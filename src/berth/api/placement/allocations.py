@@ -11,7 +11,7 @@ from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import Attempt
 from berth.api.placement import wire
 from berth.api.placement.calls import Answer, PlacementCall, encode, no_content
-from berth.api.placement.inventories import inventory_of
+from berth.api.placement.inventories import inventory_of, is_by_cell
 from berth.api.placement.schemas import canonical_uuid, is_uuid
 from berth.model.commands import (
     UNCHECKED,
@@ -22,7 +22,7 @@ from berth.model.commands import (
     Reshape,
 )
 from berth.model.ids import ConsumerId, ProviderId
-from berth.model.placement import AGENT_CELL_HEADER, Wanted
+from berth.model.placement import Wanted
 from berth.sagas.reshape import propose_reshape
 from berth.view import ConsumerRecord, ProviderRecord, View
 
@@ -185,8 +185,7 @@ async def reshape(call: PlacementCall) -> Answer:
     call.limit_claims(claims, sum(len(new.inventories) for new in inventories))
     claimed = (provider for claim in claims for provider, _ in claim.wanted)
     call.limit_providers((*body.inventories, *claimed))
-    command = Reshape(inventories, claims)
-    by_cell = AGENT_CELL_HEADER in call.request.headers
+    command = Reshape(inventories, claims, is_by_cell(call))
     return await call.carry_out(
-        lambda view, now_s: propose_reshape(view, command, by_cell=by_cell), Attempt.RESHAPE, no_content
+        lambda view, now_s: propose_reshape(view, command), Attempt.RESHAPE, no_content
     )

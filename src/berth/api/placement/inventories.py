@@ -10,7 +10,7 @@ from berth.api.placement import wire
 from berth.api.placement.calls import Answer, PlacementCall, encode, no_content
 from berth.model.commands import AddInventory, DeleteInventory, PutInventory, SetInventories
 from berth.model.ids import ProviderId
-from berth.model.placement import Inventory
+from berth.model.placement import AGENT_CELL_HEADER, Inventory
 from berth.view import ProviderRecord, View
 
 RESERVE_ALL_SINCE: Final = 26
@@ -30,6 +30,11 @@ def inventory_of(record: wire.InventoryRecord) -> Inventory:
         record.step_size,
         record.allocation_ratio,
     )
+
+
+def is_by_cell(call: PlacementCall) -> bool:
+    """Whether the conductor of a cell writes what an agent of it has reported."""
+    return AGENT_CELL_HEADER in call.request.headers
 
 
 def _fields(inventory: Inventory) -> dict[str, int | float]:
@@ -95,7 +100,9 @@ async def show(call: PlacementCall) -> Answer:
 async def add(call: PlacementCall) -> Answer:
     body = await call.decode_for_provider(wire.NEW_INVENTORY)
     id, resource_class = call.provider, body.resource_class
-    command = AddInventory(id, resource_class, inventory_of(body), call.version >= RESERVE_ALL_SINCE)
+    command = AddInventory(
+        id, resource_class, inventory_of(body), call.version >= RESERVE_ALL_SINCE, is_by_cell(call)
+    )
 
     def answer(view: View, changed: bool) -> Response:
         inventory = _find(view, id, resource_class)
@@ -115,6 +122,7 @@ async def put(call: PlacementCall) -> Answer:
         resource_class,
         inventory_of(body),
         call.version >= RESERVE_ALL_SINCE,
+        is_by_cell(call),
     )
 
     def answer(view: View, changed: bool) -> Response:
@@ -131,7 +139,11 @@ async def replace(call: PlacementCall) -> Answer:
     id = call.provider
     inventories = {name: inventory_of(record) for name, record in body.inventories.items()}
     command = SetInventories(
-        id, body.resource_provider_generation, inventories, call.version >= RESERVE_ALL_SINCE
+        id,
+        body.resource_provider_generation,
+        inventories,
+        call.version >= RESERVE_ALL_SINCE,
+        is_by_cell(call),
     )
 
     def answer(view: View, changed: bool) -> Response:

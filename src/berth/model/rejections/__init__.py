@@ -110,6 +110,7 @@ from berth.model.rejections.placement import (
     TraitsNotFound,
     TreeRule,
     TreeRuleBroken,
+    UnitsNotThere,
     UnitsOvercommitted,
     UnitsViolated,
 )
@@ -323,6 +324,7 @@ __all__ = [
     "TreeRule",
     "TreeRuleBroken",
     "UnitTaken",
+    "UnitsNotThere",
     "UnitsOvercommitted",
     "UnitsViolated",
     "UnknownConsumer",

@@ -174,6 +174,15 @@ class UnitsOvercommitted(Rejection, frozen=True):
     allocation_ratio: float
 
 
+class UnitsNotThere(Rejection, frozen=True):
+    """The host's agent names the units of the class: nobody else can say that there are more."""
+
+    provider: ProviderId
+    resource_class: str
+    total: int
+    there: int
+
+
 # -- allocations ---------------------------------------------------------------------------------
 
 
