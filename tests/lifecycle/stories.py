@@ -6,10 +6,11 @@ from typing import Final
 import msgspec
 
 from berth.model.commands import CreateGroup, Enact
+from berth.model.formats import FORMAT
 from berth.model.groups import Group
 from berth.model.ids import GroupId
 from berth.model.rejections import Rejection
-from berth.model.servers import Flavor, Image, Need, Place, Server
+from berth.model.servers import CellStatus, Flavor, Image, Need, Place, Server
 from berth.sagas import (
     confirm,
     create,
@@ -113,32 +114,48 @@ def new_server(cloud: SimCloud, **fields: object) -> Server:
     )
 
 
-def beginning(cloud: SimCloud, saga: str, server: Server, context: Context | None = None) -> Begin:
-    """The wish that begins an operation with a server."""
+def beginning(
+    cloud: SimCloud, saga: str, server: Server, context: Context | None = None, host: str | None = None
+) -> Begin:
+    """The wish that begins an operation with a server. ``host``: where it is created."""
     by = context or cloud.context()._replace(resizes_in_place=False)
     if saga == "create":
-        return lambda view, now_s: create.propose(view, now_s, by, (server,), 1)
+        return lambda view, now_s: create.propose(view, now_s, by, (server,), 1, host=host)
     begin = BEGINNINGS.get(saga) or MORE[saga]
     return lambda view, now_s: begin(view, now_s, by, server.id)
 
 
-async def done(cloud: SimCloud, saga: str, server: Server) -> Server | None:
+async def done(
+    cloud: SimCloud, saga: str, server: Server, context: Context | None = None, host: str | None = None
+) -> Server | None:
     """The server after an operation that must succeed."""
-    refused = await cloud.begin(beginning(cloud, saga, server))
+    refused = await cloud.begin(beginning(cloud, saga, server, context, host))
     assert refused is None, f"{saga} is refused: {refused}"
     after = await cloud.at_rest(server.id)
     assert after is None or after.fault is None, f"{saga} failed: {after}"
     return after
 
 
-async def brought_before(cloud: SimCloud, saga: str) -> Server:
-    """A server with which an operation can begin."""
+async def brought_before(
+    cloud: SimCloud, saga: str, context: Context | None = None, host: str | None = None
+) -> Server:
+    """A server with which an operation can begin. ``host``: where it is created."""
     server = new_server(cloud)
     for name in BEFORE.get(saga, ("create",)):
-        await done(cloud, name, server)
+        await done(cloud, name, server, context, host)
     if saga == "evacuate":
         await host_dies(cloud, server)
     return server
+
+
+async def cells_ready(cloud: SimCloud) -> None:
+    """Wait until the region knows that servers may move between its cells."""
+    await cloud.until(
+        lambda view: (
+            view.records.count(CellStatus) == len(cloud.cells)
+            and all(one.is_reachable and one.format == FORMAT for one in view.records.all(CellStatus))
+        )
+    )
 
 
 async def host_dies(cloud: SimCloud, server: Server) -> Place:

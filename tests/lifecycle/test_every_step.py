@@ -22,7 +22,7 @@ from berth.sagas.table import Ending, find_failure, find_success
 from berth.sim.cloud import SimCloud
 from berth.sim.faults import KINDS, Kind, StepFault
 from berth.view import View
-from tests.lifecycle.stories import beginning, brought_before
+from tests.lifecycle.stories import beginning, brought_before, cells_ready
 
 SEED = 20261115
 
@@ -81,6 +81,21 @@ async def test_every_fault_at_every_step(name: str) -> None:
             await asyncio.gather(*(_play(cloud, case) for case in some))
 
 
+CROSSING = ("resize", "migrate", "confirm", "revert", "delete")
+"""What may be done to a server that is, or comes to be, in two cells."""
+
+
+@pytest.mark.parametrize("name", CROSSING)
+async def test_every_fault_at_every_step_between_cells(name: str) -> None:
+    """The cell of the server has one host, and so every move goes to the other cell."""
+    for number, some in enumerate(_batches(name)):
+        cloud = SimCloud(seed=SEED + number, hosts=3, cells=2)
+        [lone] = [host.name for host in cloud.hosts.values() if host.host.cell == "cell2"]
+        async with cloud.running():
+            await cells_ready(cloud)
+            await asyncio.gather(*(_play(cloud, case, lone) for case in some))
+
+
 def _batches(name: str) -> list[list[Case]]:
     all_cases = cases(find_saga(name))
     if name == "evacuate":
@@ -90,10 +105,12 @@ def _batches(name: str) -> list[list[Case]]:
     return [crashes, [case for case in all_cases if case not in crashes]]
 
 
-async def _play(cloud: SimCloud, case: Case) -> None:
-    server = await brought_before(cloud, "confirm" if _is_of_resized(case) else case.saga)
+async def _play(cloud: SimCloud, case: Case, crossing_from: str | None = None) -> None:
+    """``crossing_from``: the host that the server crosses cells from."""
+    context = cloud.context()._replace(resizes_in_place=False, crosses_cells="on" if crossing_from else "off")
+    is_resized = _is_of_resized(case) or (crossing_from is not None and case.saga == "delete")
+    server = await brought_before(cloud, "confirm" if is_resized else case.saga, context, crossing_from)
     before = await cloud.server(server.id)
-    context = cloud.context()._replace(resizes_in_place=False)
     if case.broken is not None:
         context = context._replace(attempts_max=1)
         cloud.faults.add(StepFault(server.id, case.saga, case.broken, "forward", "fail"))
@@ -101,9 +118,12 @@ async def _play(cloud: SimCloud, case: Case) -> None:
     cloud.faults.add(fault)
     refused = await cloud.begin(beginning(cloud, case.saga, server, context))
     assert refused is None, refused
+    if crossing_from is not None:
+        [migration] = await cloud.read(lambda view: view.records.find(Migration, "server", server.id))
+        assert migration.source.cell != migration.dest.cell
     await cloud.at_rest(server.id)
     assert fault in cloud.faults.happened, f"{case.name} never happened"
-    await _check(cloud, case, before, server.id)
+    await _check(cloud, case, before, server.id, is_resized)
 
 
 # -- deleted meanwhile --------------------------------------------------------------------------
@@ -137,9 +157,19 @@ async def test_a_delete_at_every_step(name: str) -> None:
             await asyncio.gather(*(_delete_meanwhile(cloud, case) for case in some))
 
 
-async def _delete_meanwhile(cloud: SimCloud, case: Meanwhile) -> None:
-    server = await brought_before(cloud, case.saga)
-    context = cloud.context()._replace(resizes_in_place=False)
+@pytest.mark.parametrize("name", [name for name in CROSSING if name != "delete"])
+async def test_a_delete_at_every_step_between_cells(name: str) -> None:
+    cloud = SimCloud(seed=SEED, hosts=3, cells=2)
+    [lone] = [host.name for host in cloud.hosts.values() if host.host.cell == "cell2"]
+    async with cloud.running():
+        await cells_ready(cloud)
+        cases = deletions(find_saga(name))
+        await asyncio.gather(*(_delete_meanwhile(cloud, case, lone) for case in cases))
+
+
+async def _delete_meanwhile(cloud: SimCloud, case: Meanwhile, crossing_from: str | None = None) -> None:
+    context = cloud.context()._replace(resizes_in_place=False, crosses_cells="on" if crossing_from else "off")
+    server = await brought_before(cloud, case.saga, context, crossing_from)
     if case.broken is not None:
         context = context._replace(attempts_max=1)
         cloud.faults.add(StepFault(server.id, case.saga, case.broken, "forward", "fail"))
@@ -196,7 +226,7 @@ def _is_of_resized(case: Case) -> bool:
     return case.saga == "delete" and find_saga("delete").steps[case.step].at == "source"
 
 
-def _expected(saga: Saga, case: Case) -> Ending:
+def _expected(saga: Saga, case: Case, is_resized: bool) -> Ending:
     step = saga.steps[case.step]
     if case.broken is not None:
         outcome = find_failure(saga, case.broken)
@@ -206,8 +236,10 @@ def _expected(saga: Saga, case: Case) -> Ending:
     if not _is_failure(step, case.kind) or step.on_failure == "next_alternate":
         # Where there are alternates, the next of them is as good.
         return find_success(saga)
-    outcome = find_failure(saga, case.step) or find_success(saga)
-    return outcome._replace(holds="dest, migration source") if _is_of_resized(case) else outcome
+    outcome = find_failure(saga, case.step)
+    if outcome is None:
+        return find_success(saga)
+    return outcome._replace(holds="dest, migration source") if is_resized else outcome
 
 
 def _state_before(saga: Saga, before: Server | None) -> str:
@@ -216,9 +248,9 @@ def _state_before(saga: Saga, before: Server | None) -> str:
     return (before.state_before or before.state) if saga.name in ("confirm", "revert") else before.state
 
 
-async def _check(cloud: SimCloud, case: Case, before: Server | None, id: str) -> None:
+async def _check(cloud: SimCloud, case: Case, before: Server | None, id: str, is_resized: bool) -> None:
     saga = find_saga(case.saga)
-    expected = _expected(saga, case)
+    expected = _expected(saga, case, is_resized)
     after = await cloud.server(id)
     about = f"{saga.name}: {case.name}: {after}"
     if expected.state == GONE:

@@ -14,7 +14,13 @@ from berth.sim.__main__ import shorten
 from berth.sim.profiles import PROFILES
 from berth.sim.simulation import simulate
 
-SEEDS = [("lifecycle", 1, 10), ("lifecycle", 2, 10), ("pools", 1, 10), ("pools", 3, 10)]
+SEEDS = [
+    ("lifecycle", 1, 10),
+    ("lifecycle", 2, 10),
+    ("pools", 1, 10),
+    ("pools", 3, 10),
+    ("crossing", 2, 10),
+]
 BUGS = [
     # An agent and its conductor told each other of a leftover that was gone, hundreds of times a second
     # (leftover destroyed though it is gone).

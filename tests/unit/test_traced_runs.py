@@ -19,6 +19,7 @@ from berth.journal import SqliteAddress, open_journal
 from berth.model.commands import CreateTrait, Enact
 from berth.model.events import Origin, RecordChanged
 from berth.model.formats import ADDITIONS, FORMAT, TRACED
+from berth.model.rejections import Rejection
 from berth.model.saga_runs import Agent, SagaRun
 from berth.runtime import tracing
 from berth.runtime.clock import SystemClock
@@ -76,7 +77,9 @@ async def test_a_journal_that_older_programs_read_does_without(
     for format, kept in ((TRACED - 1, None), (FORMAT, run.traceparent)):
         view = View()
         view.format = format
-        [accepted] = runs_in(accept_run(view, run, 7))
+        taken = accept_run(view, run, 7)
+        assert not isinstance(taken, Rejection)
+        [accepted] = runs_in(taken)
         assert accepted == msgspec.structs.replace(run, since_ns=7, traceparent=kept)
 
 

@@ -41,6 +41,7 @@ from berth.sagas.runner import (
     ClaimTask,
     Skip,
     find_verb,
+    is_away,
     is_finished,
     is_on_one_host,
     is_step_done,
@@ -119,11 +120,23 @@ def follow_run(view: View, before: SagaRun | None, after: SagaRun) -> tuple[Reco
         _accept(changes, after)
     elif is_step_done(before, after):
         _follow_step(changes, before)
-    task = None if is_finished(after) else task_of(after)
-    if isinstance(task, AgentTask) and needs_units(after, task):
-        # Where that cannot be, the step fails, with words.
-        changes.assign(after, task.place)
+    _assign_next(changes, after)
     return changes.made()
+
+
+def take_over(view: View, run: SagaRun) -> tuple[RecordChanged, ...]:
+    """The changes of assignments that go with a run that another cell has handed over."""
+    changes = _AssignmentChanges(view)
+    _assign_next(changes, run)
+    return changes.made()
+
+
+def _assign_next(changes: "_AssignmentChanges", run: SagaRun) -> None:
+    """Give the server its units before the first command that needs them, on a host of this cell."""
+    task = None if is_finished(run) else task_of(run)
+    if isinstance(task, AgentTask) and needs_units(run, task) and not is_away(run):
+        # Where that cannot be, the step fails, with words.
+        changes.assign(run, task.place)
 
 
 def _accept(changes: "_AssignmentChanges", run: SagaRun) -> None:

@@ -2,7 +2,8 @@
 
     run in the journal -> step -> its outcome in the journal -> next step -> ... -> done | failed
 
-What is next, and what follows from an outcome, is decided by ``sagas.runner``; here it is done. Everything
+What is next, and what follows from an outcome, is decided by ``sagas.runner``; here it is done. A run that
+another cell has the next step of is left alone until it comes back. Everything
 that must survive is in the journal: a conductor that starts finds the runs that are not finished, and repeats
 for each the step it is at.
 """
@@ -39,6 +40,7 @@ from berth.sagas.runner import (
     Skip,
     describe_place,
     is_aborted,
+    is_away,
     is_finished,
     make_conflict,
     must_succeed,
@@ -157,7 +159,7 @@ class Conductor:
         if saga_runs.is_replaced(view, self.term):
             return None
         for run in view.records.all(SagaRun):
-            if is_finished(run):
+            if is_finished(run) or is_away(run):
                 continue
             if run.id not in self._tasks:
                 (log_resumed if run.version else log_begun)(_log, run)
@@ -204,7 +206,7 @@ class Conductor:
         while True:
             try:
                 run = await self._engine.read(lambda view: view.records.get(SagaRun, id))
-                if run is None or is_finished(run):
+                if run is None or is_finished(run) or is_away(run):
                     return
                 await self._step_in_trace(run)
                 backoff.reset()

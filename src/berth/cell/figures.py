@@ -7,7 +7,7 @@ from typing import Final
 from berth.model.saga_runs import Agent, SagaRun
 from berth.runtime.metrics import Family
 from berth.runtime.telemetry import Figures
-from berth.sagas.runner import is_finished, saga_of
+from berth.sagas.runner import is_away, is_finished, saga_of
 from berth.view import View
 
 HOSTS: Final = Family(
@@ -28,7 +28,7 @@ FAMILIES: Final = (HOSTS, COMPLAINING, UNDER_WAY, OVERDUE)
 def read_figures(view: View, now_ns: int) -> Figures:
     agents = list(view.records.all(Agent))
     down = sum(agent.is_down for agent in agents)
-    running = [run for run in view.records.all(SagaRun) if not is_finished(run)]
+    running = [run for run in view.records.all(SagaRun) if not is_finished(run) and not is_away(run)]
     overdue = [run for run in running if 0 < run.deadline_ns < now_ns]
     return {
         HOSTS: {("up",): len(agents) - down, ("down",): down},

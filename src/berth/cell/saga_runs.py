@@ -1,7 +1,8 @@
 """Saga runs in a cell's journal: the commands that accept, advance and remove them.
 
 Each server of a run has an ``Instance``: which hosts may have it. While a run is under way these are all
-hosts that it is about; afterwards, those that the saga's outcome names.
+hosts that it is about; afterwards, those that the saga's outcome names. Of hosts in other cells it says
+nothing.
 """
 
 from collections.abc import Callable, Iterable
@@ -30,7 +31,9 @@ from berth.model.saga_runs import (
 from berth.model.servers import VmState
 from berth.sagas.runner import (
     find_outcome,
+    is_away,
     is_finished,
+    is_in_cell_of,
     is_unsettled,
     mark_aborted,
     run_of_command,
@@ -46,20 +49,45 @@ _CONDUCTOR: Final = "conductor"
 _WITH_SHEETS: Final = ADDITIONS.since("Instance.sheet")
 
 
-def accept_run(view: View, run: SagaRun, now_ns: int) -> Enact | None:
-    """The command that puts a run into the cell's journal; None for a run that the cell has, or has had."""
+def accept_run(view: View, run: SagaRun, now_ns: int) -> Enact | Rejection | None:
+    """The command that puts a run into the cell's journal; None for a run that the cell has, or has had. A
+    rejection while the cell waits for the end of an earlier run of the server, which is in another cell."""
     instance = view.records.get(Instance, run.server) or Instance(id=run.server)
-    if view.records.get(SagaRun, run.id) is not None or instance.last >= run.number:
+    known = view.records.get(SagaRun, run.id)
+    if known is not None:
+        return _accept_later(view, instance, known, run, now_ns)
+    if instance.last >= run.number:
         return None
+    if any(not is_finished(other) for other in view.records.find(SagaRun, "crossing", run.server)):
+        return RecordMoved("SagaRun", run.id)
     # A journal that older programs read does without: a trace is nothing to wait for.
     traceparent = run.traceparent if view.format >= TRACED else None
     run = msgspec.structs.replace(run, since_ns=now_ns, traceparent=traceparent)
-    after = msgspec.structs.replace(
-        instance, hosts=_add_hosts(instance.hosts, run), last=run.number, nowhere_since_s=None
-    )
+    after = msgspec.structs.replace(instance, last=run.number, nowhere_since_s=None)
+    after = _place_instance(view, after, run, now_ns // 1_000_000_000)
     return Enact(
         (RecordChanged(None, run), replace_record(view, after), *assignments.follow_run(view, None, run))
     )
+
+
+def _accept_later(view: View, instance: Instance, known: SagaRun, run: SagaRun, now_ns: int) -> Enact | None:
+    """The command that puts a later version in place of the cell's copy of a run that was away. The steps in
+    between were done in other cells, and nothing follows from them here. An end is accepted whichever version
+    the copy has: the journal may have been restored from a backup."""
+    if is_finished(known) or not (run.version > known.version or is_finished(run)):
+        return None
+    if not is_finished(run):
+        within_ns = run.deadline_ns - run.since_ns if run.deadline_ns else 0
+        run = msgspec.structs.replace(
+            run, since_ns=now_ns, deadline_ns=now_ns + within_ns if within_ns else 0
+        )
+        if known.abort and not run.abort:
+            run = mark_aborted(run)
+    placed = _place_instance(view, instance, run, now_ns // 1_000_000_000)
+    changes = [RecordChanged(known, run)]
+    if placed != instance:
+        changes.append(replace_record(view, placed))
+    return Enact((*changes, *assignments.take_over(view, run)))
 
 
 def abort_run(view: View, id: str) -> Enact | None:
@@ -67,6 +95,9 @@ def abort_run(view: View, id: str) -> Enact | None:
     run = view.records.get(SagaRun, id)
     if run is None or is_finished(run) or run.abort:
         return None
+    if is_away(run):
+        # The cell that has it now counts its versions. It is aborted when it comes back.
+        return Enact((RecordChanged(run, msgspec.structs.replace(run, abort=True)),))
     return Enact((RecordChanged(run, mark_aborted(run)),))
 
 
@@ -152,7 +183,7 @@ def forget_instances(view: View, before_s: int) -> Enact | None:
 
 
 def _add_hosts(hosts: tuple[str, ...], run: SagaRun) -> tuple[str, ...]:
-    places = [place.id for place in (run.source, run.dest) if place is not None]
+    places = [place.id for place in (run.source, run.dest) if place is not None and is_in_cell_of(run, place)]
     return tuple(dict.fromkeys((*hosts, *places)))
 
 
@@ -169,7 +200,9 @@ def _place_instance(view: View, instance: Instance, run: SagaRun, now_s: int) ->
     hosts = instance.hosts
     if roles is not None:
         places = {"source": run.source, "dest": run.dest}
-        found = [place.id for role in roles if (place := places[role]) is not None]
+        found = [
+            place.id for role in roles if (place := places[role]) is not None and is_in_cell_of(run, place)
+        ]
         hosts = tuple(dict.fromkeys(found))
     evacuated = instance.evacuated
     if outcome.leaves_source and run.source is not None and run.migration is not None:
@@ -177,13 +210,16 @@ def _place_instance(view: View, instance: Instance, run: SagaRun, now_s: int) ->
         left = Evacuated(run.source.id, run.migration, run.migration_claim, run.project, run.user)
         evacuated = (*evacuated, left)
     is_nowhere = not hosts
+    # Of a server that is on hosts of two cells, the one that it runs in says what it is.
+    own = run.dest if roles is None or "dest" in roles else run.source
+    has_sheet = not is_nowhere and view.format >= _WITH_SHEETS and (own is None or is_in_cell_of(run, own))
     return msgspec.structs.replace(
         instance,
         hosts=hosts,
         evacuated=evacuated,
         nowhere_since_s=now_s if is_nowhere else None,
         left_on=tuple(id for id in instance.hosts if _is_down(view, id)) if is_nowhere else (),
-        sheet="" if is_nowhere or view.format < _WITH_SHEETS else _write_sheet(instance, run, hosts),
+        sheet=_write_sheet(instance, run, hosts) if has_sheet else "",
     )
 
 

@@ -341,10 +341,15 @@ def _judge_run(view: View, id: str, moment: Moment) -> Finding | None:
     outbox = view.records.get(Outbox, id)
     if outbox is not None and outbox.units is not None:
         return None
-    action = view.records.get(Action, (outbox.abort if outbox is not None else None) or id)
+    run = None if outbox is None else outbox.run
+    about = id if run is None else run.id
+    action = view.records.get(Action, (outbox.abort if outbox is not None else None) or about)
     server = None if action is None else view.records.get(Server, action.server)
     is_open = outbox is not None or (server is not None and server.run == id)
-    if not is_open or (action is not None and moment.now_s - action.updated_at_s < moment.run_s):
+    # A cell is told of the end of a run when the server, and its history with it, may be gone already.
+    updated_at_s = 0 if run is None else run.since_ns // 1_000_000_000
+    updated_at_s = updated_at_s if action is None else action.updated_at_s
+    if not is_open or moment.now_s - updated_at_s < moment.run_s:
         return None
     what = "a saga run" if action is None else f"{action.name} of server {action.server}"
     where = "has not ended" if outbox is None else f"has not reached the cell {outbox.cell!r}"

@@ -38,9 +38,11 @@ TRACED: Final = 2
 
 ADDED: Final[dict[str, int]] = {
     "Agent.units_gone": 2,
+    "CellStatus.format": 2,
     "Deletion": 2,
     "Host.units_gone": 2,
     "Instance.sheet": 2,
+    "SagaRun.cells": 2,
     "SagaRun.traceparent": TRACED,
     "Server.deletion": 2,
     "UnknownServer.last": 2,

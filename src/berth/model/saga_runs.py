@@ -2,9 +2,10 @@
 
 A ``SagaRun`` is one execution of a saga for one server. The region writes it once; from then on only the
 cell's conductor replaces it, a version at a time, until it is ``done`` or ``failed``; the region reads that,
-and removes it. Everything that a crash may interrupt can be told from the record: which step is next, what
-was claimed last, and why it failed. Fields keep the names that they had in the journal when they were
-introduced (``rename``).
+and removes it. A run whose hosts are in several cells is handed from one to the other (``cells``).
+
+Everything that a crash may interrupt can be told from the record: which step is next, what was claimed last,
+and why it failed. Fields keep the names that they had in the journal when they were introduced (``rename``).
 """
 
 import contextlib
@@ -132,6 +133,9 @@ class SagaRun(
     """The id that the caller gave the request, if it did."""
     traceparent: str | None = None
     """The span that what is done for it belongs to, where requests are traced."""
+    cells: tuple[str, ...] = ()
+    """The cells that a run goes through, if there are several: first the one in whose journal it stands, then
+    the others that have a copy of it, or are told of its end."""
 
     @property
     def ids(self) -> str:

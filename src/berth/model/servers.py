@@ -424,13 +424,15 @@ the region writes that down within another."""
 class CellStatus(Record, frozen=True, kw_only=True, tag="cell_status"):
     """How a region reaches a cell; ``id`` is the cell's name. ``since_s``: since when its database can, or
     cannot, be reached; ``text`` says why not. ``heard_at_s``: when the region last saw that its conductor had
-    said that it is at work, ``sign_s`` what the conductor's clock said then; 0: never. See decision 028."""
+    said that it is at work, ``sign_s`` what the conductor's clock said then; 0: never. See decision 028.
+    ``format`` is that of its journal, as far as it is known."""
 
     is_reachable: bool = True
     text: str | None = None
     since_s: int = 0
     heard_at_s: int = 0
     sign_s: int = 0
+    format: int = 0
 
     def is_silent(self, now_s: int) -> bool:
         """Whether its conductor has not been heard of for too long. A cell that has just come within reach

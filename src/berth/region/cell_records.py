@@ -47,10 +47,13 @@ from berth.sagas.runner import (
     describe_progress,
     describe_refused_claims,
     find_outcome,
+    hand_over,
+    is_away,
     is_finished,
     is_unsettled,
     saga_of,
     step_of,
+    tell_end,
 )
 from berth.sagas.saga import AS_BEFORE, GONE, UNCHANGED
 from berth.view import ProviderRecord, View
@@ -70,11 +73,15 @@ def apply_progress(view: View, run: SagaRun, now_s: int) -> Enact | None:
     if saga.apply is not None:
         return saga.apply(view, run, now_s)
     action = view.records.get(Action, run.id)
-    if action is None or action.seen >= run.version:
+    if action is None:
+        # The region was restored from an older backup. Cells that wait for the run get it all the same.
+        handed = _hand_over(view, run)
+        return Enact(tuple(handed)) if handed else None
+    if action.seen >= run.version:
         return None
-    changes = [replace_record(view, _update_action(action, run, now_s))]
+    changes = [replace_record(view, _update_action(action, run, now_s)), *_hand_over(view, run)]
     outbox = view.records.get(Outbox, run.id)
-    if outbox is not None:
+    if outbox is not None and not is_away(run):
         changes.append(remove_record(view, outbox))
     server = view.records.get(Server, run.server)
     if server is None or server.run != run.id:
@@ -103,6 +110,21 @@ def is_applied(view: View, run: SagaRun) -> bool:
         return saga.is_applied(view, run)
     action = view.records.get(Action, run.id)
     return action is None or action.seen >= run.version
+
+
+def _hand_over(view: View, run: SagaRun) -> list[RecordChanged]:
+    """The changes by which other cells get a run: the next one where it is away, all others when it has
+    ended."""
+    if is_away(run):
+        later = hand_over(run)
+        waiting = [Outbox(id=run.id, cell=later.cells[0], run=later)]
+    elif is_finished(run):
+        waiting = [
+            Outbox(id=f"end {run.id} {cell}", cell=cell, run=ended) for cell, ended in tell_end(run).items()
+        ]
+    else:
+        waiting = []
+    return [replace_record(view, one) for one in waiting if view.records.get(Outbox, one.id) != one]
 
 
 def _update_action(action: Action, run: SagaRun, now_s: int) -> Action:

@@ -25,6 +25,7 @@ from berth.engine import Engine, Unavailable
 from berth.ledger import replace_record
 from berth.model.commands import Enact
 from berth.model.events import Origin, RecordChanged
+from berth.model.formats import ADDED
 from berth.model.servers import CellStatus
 from berth.runtime.clock import Clock
 from berth.runtime.dependency import Dependency
@@ -134,5 +135,10 @@ class CellWatch:
             # By this clock: the conductor's may be wrong.
             heard_at_s=now_s if sign_s != before.sign_s else before.heard_at_s,
             sign_s=sign_s,
+            format=self._find_format(view, name, before.format) if is_reachable else before.format,
         )
         return None if after == known else replace_record(view, after)
+
+    def _find_format(self, view: View, name: str, before: int) -> int:
+        """The format of a cell's journal; a region that older programs read does not write it down."""
+        return self._open[name].view.format if view.format >= ADDED["CellStatus.format"] else before

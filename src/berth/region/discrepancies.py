@@ -31,6 +31,7 @@ from berth.model.formats import ADDITIONS
 from berth.model.saga_runs import Instance, Outbox, SagaRun
 from berth.model.servers import UNKNOWN, Action, Fault, Host, Migration, Server, UnknownServer
 from berth.sagas.deletion import begin_awaited, join_changes
+from berth.sagas.proposals import find_first_cell
 from berth.sagas.runner import is_finished
 from berth.view import View
 
@@ -72,7 +73,9 @@ def correct_record(view: View, cell: str, id: str, knows: CellKnows, now_s: int)
         found = UnknownServer(id=id, cell=cell, hosts=_name_hosts(view, knows))
         if knows.instance is not None and view.format >= _WITH_SHEETS:
             found = msgspec.structs.replace(found, sheet=knows.instance.sheet, last=knows.last)
-        if knows.hosts and found != unknown:
+        # Of two cells that have it, the one that it runs in has its sheet.
+        is_told = unknown is not None and unknown.cell != cell and unknown.sheet and not found.sheet
+        if knows.hosts and found != unknown and not is_told:
             changes.append(replace_record(view, found))
     elif knows.last > server.run_count or (server.outdated is not None and _is_of(server, cell)):
         after = msgspec.structs.replace(
@@ -134,8 +137,10 @@ def find_waiting(view: View, cell: str) -> list[Server]:
     found = []
     for action in view.records.find(Action, "state", "running"):
         server = view.records.get(Server, action.server)
-        is_waiting = server is not None and server.run == action.id and _is_of(server, cell)
-        if server is not None and is_waiting and view.records.get(Outbox, action.id) is None:
+        is_waiting = server is not None and server.run == action.id
+        if server is None or not is_waiting or view.records.get(Outbox, action.id) is not None:
+            continue
+        if find_first_cell(view, server) == cell:
             found.append(server)
     return found
 

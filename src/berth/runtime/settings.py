@@ -262,6 +262,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         int, About("maximum number of hosts on which a build is attempted, including the first", 1, 20)
     ] = 3
     resize_in_place: Annotated[bool, About("allow a resize to stay on the same host")] = True
+    cross_cell_moves: Annotated[
+        bool,
+        About(
+            "allow a resize or a cold migration to go to another cell, where its own has no host for it or a "
+            "host there is named; who may is said by the policy rule compute:servers:resize:cross_cell"
+        ),
+    ] = False
     shelve_offload: Annotated[
         bool,
         About("offload a server from its host as soon as it is shelved, without a shelveOffload request"),

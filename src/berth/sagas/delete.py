@@ -7,7 +7,7 @@ too. A deletion wins: it is accepted whatever is being done to the server, which
 
 What is under way ends before the deletion begins: nothing else knows how to undo it, and two runs would give
 a server's hosts commands that contradict each other. Both are one change of the records, so that nothing can
-come in between (decision 041).
+come in between (decision 042).
 """
 
 from dataclasses import replace
@@ -20,7 +20,7 @@ from berth.model.commands import DeleteAllocations, Enact, LedgerCommand
 from berth.model.formats import ADDITIONS
 from berth.model.ids import ConsumerId
 from berth.model.rejections import Rejection, ServerBusy, ServerChangedByOthers, ServerNotFound
-from berth.model.saga_runs import Outbox, SagaRun
+from berth.model.saga_runs import SagaRun
 from berth.model.servers import (
     Deletion,
     Migration,
@@ -33,7 +33,14 @@ from berth.sagas.conflicts import (
     adopt_migration_holdings,
     find_holdings,
 )
-from berth.sagas.proposals import Context, RunRequest, find_startable, remove_server, start_run
+from berth.sagas.proposals import (
+    Context,
+    RunRequest,
+    find_startable,
+    remove_server,
+    request_abort,
+    start_run,
+)
 from berth.sagas.saga import CHECK, DESTROY, GONE, RELEASE, UNCHANGED, Outcome, Saga, Step, keep, stay
 from berth.view import View
 
@@ -104,9 +111,7 @@ def _await_end(
     after = msgspec.structs.replace(server, task=SAGA.task, deletion=asked, updated_at_s=now_s)
     changes = [replace_record(view, after)]
     if not is_under_way:
-        assert server.place is not None, "a run is about some host"
-        outbox = Outbox(id=f"abort {run}", cell=server.place.cell, abort=run)
-        changes.append(replace_record(view, outbox))
+        changes += request_abort(view, server, run)
     return Enact(tuple(changes))
 
 

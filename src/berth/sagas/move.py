@@ -11,12 +11,13 @@ and giving back restores ``migration + shared``. A candidate that uses another p
 are held.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from berth.ledger import decide, next_number
 from berth.model.commands import UNCHECKED, Claim, Enact, ReplaceAllocations
+from berth.model.formats import ADDITIONS
 from berth.model.ids import ConsumerId, ProviderId
 from berth.model.placement import MIGRATION, SHARES_VIA_AGGREGATE
 from berth.model.rejections import (
@@ -30,7 +31,7 @@ from berth.model.rejections import (
 )
 from berth.model.saga_runs import Destination
 from berth.model.scheduling import ANY_CELL, Plan, ScheduleRequest
-from berth.model.servers import Held, Host, Migration, MigrationKind, Place, Server
+from berth.model.servers import CellStatus, Held, Host, Migration, MigrationKind, Place, Server
 from berth.sagas.conflicts import (
     ServerHoldings,
     describe_difference,
@@ -52,6 +53,9 @@ from berth.sagas.requests import ask_place, kept_needs
 from berth.sagas.saga import Saga
 from berth.scheduler.plan import plan
 from berth.view import Trial, View
+
+CROSS_CELL_RULE: Final = "compute:servers:resize:cross_cell"
+"""The policy rule that says who may move servers across cells, by Nova's name."""
 
 
 def find_movable(view: View, id: str, saga: Saga) -> Server | Rejection:
@@ -81,8 +85,11 @@ def propose_move(
     place = server.place
     assert place is not None, "a server that may be moved is on a host"
     known = view.records.find(Host, "name", host) if host is not None else []
-    if known and known[0].cell != place.cell:
-        return HostInAnotherCell(server.id, saga.action, place.cell, known[0].name, known[0].cell)
+    crosses = bool(known) and known[0].cell != place.cell
+    if crosses:
+        why = _refuse_crossing(view, context, saga, place.cell, known[0].cell)
+        if why is not None:
+            return HostInAnotherCell(server.id, saga.action, place.cell, known[0].name, known[0].cell, why)
     source = _find_source(view, now_s, context, saga, server, place)
     if not isinstance(source, _MoveSource):
         return source
@@ -91,26 +98,35 @@ def propose_move(
     wrong = find_wrong(view, after.needs)
     if wrong is not None:
         return wrong
-    request = ask_place(
-        view,
-        after,
-        context.scheduler.devices,
-        others,
-        host=host,
-        cell=place.cell or ANY_CELL,
-        ignore_hosts=frozenset() if may_stay else frozenset((place.id,)),
-        alternates=context.alternates,
-        generation=UNCHECKED,
-        uses=frozenset(provider for provider, _ in source.shared),
-    )
-    if isinstance(request, Rejection):
-        return request
     id = ConsumerId(context.ids.uuid())
 
     def claim_source(held: Held) -> Claim:
         return Claim(id, held, server.project, server.user, None, MIGRATION)
 
+    def ask(cell: str, ignored: frozenset[str]) -> ScheduleRequest | Rejection:
+        return ask_place(
+            view,
+            after,
+            context.scheduler.devices,
+            others,
+            host=host,
+            cell=cell,
+            ignore_hosts=ignored if may_stay else ignored | {place.id},
+            alternates=context.alternates,
+            generation=UNCHECKED,
+            uses=frozenset(provider for provider, _ in source.shared),
+        )
+
+    request = ask(ANY_CELL if crosses or not place.cell else place.cell, frozenset())
+    if isinstance(request, Rejection):
+        return request
     planned = _plan(view, now_s, context, request, source, claim_source(source.tree))
+    if isinstance(planned, NoFit) and host is None:
+        # A server leaves its cell only where that has no host for it.
+        ignored = _find_hosts_beyond(view, context, saga, place.cell)
+        wider = None if ignored is None else ask(ANY_CELL, ignored)
+        if isinstance(wider, ScheduleRequest):
+            request, planned = wider, _plan(view, now_s, context, wider, source, claim_source(source.tree))
     if isinstance(planned, Rejection):
         return planned
     (placement,) = planned.placements
@@ -156,6 +172,35 @@ def propose_move(
         changed=(counter,),
         commands=(ReplaceAllocations((claim, source_claim)),),
     )
+
+
+def _refuse_crossing(view: View, context: Context, saga: Saga, source: str, dest: str) -> str | None:
+    """Why a move may not go from one cell to another, in words; None if it may."""
+    if not saga.may_cross:
+        return "only a resize or a cold migration can leave its cell"
+    if context.crosses_cells == "off":
+        return "moves across cells are off here (the setting cross_cell_moves)"
+    if context.crosses_cells == "denied":
+        return f"your roles do not allow moves across cells (the policy rule {CROSS_CELL_RULE})"
+    unready = next((cell for cell in (source, dest) if not _is_ready(view, cell)), None)
+    if unready is None:
+        return None
+    return f"the cell {unready} cannot take part: it is out of reach now, or its upgrade is not finished"
+
+
+def _is_ready(view: View, cell: str) -> bool:
+    """Whether a cell can be reached, and its journal can hold a run that crosses cells."""
+    status = view.records.get(CellStatus, cell)
+    since = ADDITIONS.since("SagaRun.cells")
+    return status is not None and status.is_reachable and min(status.format, view.format) >= since
+
+
+def _find_hosts_beyond(view: View, context: Context, saga: Saga, cell: str) -> frozenset[str] | None:
+    """The hosts that a move which may leave its cell cannot go to all the same; None if it may not leave."""
+    if not saga.may_cross or context.crosses_cells != "on" or not _is_ready(view, cell):
+        return None
+    others = [name for name in view.records.keys(Host, "cell") if not _is_ready(view, name)]
+    return frozenset(host.id for name in others for host in view.records.find(Host, "cell", name))
 
 
 class _MoveSource(NamedTuple):

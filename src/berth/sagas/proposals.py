@@ -6,7 +6,7 @@ are one command with what is claimed. A saga that needs a place asks for it (``r
 """
 
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -62,6 +62,10 @@ PAST_MAX: Final = 100
 """How many actions, and how many migrations that are over, are remembered of a server."""
 
 
+CrossCell = Literal["on", "off", "denied"]
+"""``off``: the setting ``cross_cell_moves`` is. ``denied``: the caller may not have it."""
+
+
 class RunRequest(Protocol):
     """Who asks for a run, and by which rules it is executed."""
 
@@ -103,6 +107,8 @@ class Context(NamedTuple):
     """What ``fail`` does with a request that is repeated after a conflict was reported."""
     quotas: Quotas | None = None
     """The quotas of projects that have none of their own; None: no quota is checked."""
+    crosses_cells: CrossCell = "off"
+    """Whether a resize or a cold migration may go to another cell, or why it may not."""
     port_needs: tuple[Need, ...] = ()
     """What the ports of the server need, as they were read for this request: a move asks for that."""
     global_id: str | None = None
@@ -266,6 +272,7 @@ def start_run(
         runs=runs,
         global_id=context.global_id,
         traceparent=context.traceparent if view.format >= TRACED else None,
+        cells=_find_cells(source, dest, alternates),
     )
     records: list[AnyRecord] = [
         msgspec.structs.replace(server, task=saga.task, run=run.id, run_count=run.number, updated_at_s=now_s),
@@ -289,6 +296,36 @@ def start_run(
     forgotten = (remove_record(view, record) for record in _find_forgettable(view, server))
     changes = (*(replace_record(view, record) for record in records), *forgotten)
     return Enact(changes, commands, quotas=context.quotas)
+
+
+def _find_cells(
+    source: Place | None, dest: Place | None, alternates: tuple[Destination, ...]
+) -> tuple[str, ...]:
+    """The cells that a run goes through, if there are several. Its source's has it first, and until its
+    end."""
+    if source is None or dest is None:
+        return ()
+    crosses = any(place.cell != source.cell for place in (dest, *(one.place for one in alternates)))
+    return tuple(dict.fromkeys((source.cell, dest.cell))) if crosses else ()
+
+
+def find_first_cell(view: View, server: Server) -> str | None:
+    """The cell that a run of a server begins in, and that has it until its end."""
+    migration = None if server.migration is None else view.records.get(Migration, server.migration)
+    place = server.place if migration is None else migration.source
+    return None if place is None else place.cell
+
+
+def request_abort(view: View, server: Server, run: str) -> tuple[RecordChanged, ...]:
+    """The changes by which the run that is under way for a server is aborted, in whichever cell it is."""
+    migration = None if server.migration is None else view.records.get(Migration, server.migration)
+    first = find_first_cell(view, server)
+    assert first is not None, "a run is about some host"
+    waiting = [Outbox(id=f"abort {run}", cell=first, abort=run)]
+    if migration is not None and migration.dest.cell != first:
+        other = migration.dest.cell
+        waiting.append(Outbox(id=f"abort {run} {other}", cell=other, abort=run))
+    return tuple(replace_record(view, one) for one in waiting)
 
 
 def _make_spec(server: Server, flavor: Flavor) -> Spec:

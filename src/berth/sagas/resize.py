@@ -44,6 +44,7 @@ SAGA = Saga(
     on_failed=return_to_source,
     requested_by="`resize`",
     migration_meanwhile="migrating",
+    may_cross=True,
 )
 
 

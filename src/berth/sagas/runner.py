@@ -9,6 +9,10 @@
 Every transition is one append to the cell's journal. A crash between a step and its transition repeats the
 step, which can be repeated.
 
+A run whose hosts are in several cells goes from one to the other (decision 042). Its copy in each cell is a
+version of it; the cell that does the next step has the latest. Where the next step is another cell's, the run
+is *away*: nothing is done with this copy any more, and the region hands the run over to that cell.
+
 A resize may stay on its host. The server is then both source and destination: nothing is prepared for it and
 nothing of it destroyed, and it is resumed where it would be received.
 """
@@ -85,6 +89,43 @@ def task_of(run: SagaRun) -> Task:
             return Skip()
     id = f"{run.id}.{run.attempt}.{run.step}.{'undo' if is_back else 'do'}"
     return AgentTask(id, place, does)  # type: ignore[arg-type]
+
+
+def cell_of(run: SagaRun) -> str | None:
+    """The cell that does what is next, of a run that goes through several: that of the host, or the source's
+    where allocations change, because the assignments there follow them. None: whichever has the run."""
+    if not run.cells or is_finished(run):
+        return None
+    match task_of(run):
+        case Skip():
+            return None
+        case AgentTask(_, place, _):
+            return place.cell
+        case _:
+            return None if run.source is None else run.source.cell
+
+
+def is_away(run: SagaRun) -> bool:
+    """Whether another cell than the one of this copy does what is next."""
+    cell = cell_of(run)
+    return cell is not None and cell != run.cells[0]
+
+
+def hand_over(run: SagaRun) -> SagaRun:
+    """The run for the cell that does what is next."""
+    cell = cell_of(run)
+    assert cell is not None, "only a run that is away is handed over"
+    return _next_version(run, cells=tuple(dict.fromkeys((cell, *run.cells))))
+
+
+def tell_end(run: SagaRun) -> dict[str, SagaRun]:
+    """What the other cells that a finished run went through are told of it."""
+    return {cell: msgspec.structs.replace(run, cells=(cell,)) for cell in run.cells[1:]}
+
+
+def is_in_cell_of(run: SagaRun, place: Place) -> bool:
+    """Whether a place is in the cell in whose journal a run stands."""
+    return not run.cells or place.cell == run.cells[0]
 
 
 def run_of_command(id: str) -> str:
@@ -235,7 +276,7 @@ def describe_place(run: SagaRun) -> str:
 
 def seconds_of(run: SagaRun) -> float:
     """How long a run has taken, from its first step to its last."""
-    return (run.since_ns - run.log[0].started_ns) / 1e9 if run.log else 0.0
+    return max(run.since_ns - run.log[0].started_ns, 0) / 1e9 if run.log else 0.0
 
 
 def is_alternate(entry: StepLog) -> bool:
@@ -309,7 +350,8 @@ def _log_step(
     if name is None:
         name = step.undo_name if run.phase == "back" else step.name
         host = task.place.name if isinstance(task, AgentTask) else None
-    entry = StepLog(name, host, run.since_ns, now_ns, error)
+    # By the clock of another cell it may have begun later than it ended.
+    entry = StepLog(name, host, min(run.since_ns, now_ns), now_ns, error)
     return msgspec.structs.replace(run, log=(*run.log, entry)[-LOG_MAX:], since_ns=now_ns)
 
 

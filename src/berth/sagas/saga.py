@@ -204,6 +204,7 @@ class Saga:
     ``starts_in`` the states in which it may begin, ``requested_by`` the request in the words of the docs.
     ``migration_meanwhile`` is the status of the migration while a run is under way; None: as before.
     ``unplaced``: what a new server is if there is no place for it; None: the request is refused.
+    ``may_cross``: it may move the server to another cell, where that is allowed.
 
     A saga that a cell begins by itself has no action in the region: ``apply`` makes its progress known there,
     and ``is_applied`` says whether that is done. ``recorded_as`` is its name in the journal, where that is
@@ -222,6 +223,7 @@ class Saga:
     requested_by: str
     migration_meanwhile: MigrationStatus | None = None
     unplaced: VmState | None = None
+    may_cross: bool = False
     apply: Callable[[View, SagaRun, int], Enact | None] | None = None
     is_applied: Callable[[View, SagaRun], bool] | None = None
     recorded_as: str | None = None

@@ -28,7 +28,7 @@ from berth.client import WireRequest
 from berth.journal import JournalRow
 from berth.model.events import Batch, RecordChanged
 from berth.model.saga_runs import Phase, SagaRun
-from berth.sagas.runner import AgentTask, ClaimTask, Skip, is_finished, task_of
+from berth.sagas.runner import AgentTask, ClaimTask, Skip, is_away, is_finished, task_of
 from berth.sim.database import Trouble
 from berth.sim.network import Edge, Mishap
 from berth.sim.world import Process
@@ -102,7 +102,12 @@ class StepFaults:
             if run is None or is_finished(run):
                 ended = run or before
                 assert ended is not None, "a change has one side at least"
-                self._runs.pop(ended.server, None)
+                known = self._runs.get(ended.server)
+                # Of a run that crosses cells, each of them has a copy that ends.
+                if known is not None and known.id == ended.id:
+                    del self._runs[ended.server]
+                continue
+            if is_away(run):
                 continue
             self._runs[run.server] = run
             if self._waiting and not isinstance(task_of(run), Skip) and self._take(run, "crash before"):

@@ -11,7 +11,7 @@ from berth.model.clusters import Cluster
 from berth.model.events import AnyRecord
 from berth.model.groups import Group
 from berth.model.quotas import Amounts, amounts_of, is_counted
-from berth.model.saga_runs import Agent, Assignment, Instance, Outbox
+from berth.model.saga_runs import Agent, Assignment, Instance, Outbox, SagaRun
 from berth.model.servers import Action, Flavor, Host, Migration, Record, RevokedToken, Server, UnknownServer
 from berth.view.sets import OrderedIds
 
@@ -63,6 +63,8 @@ _INDEXES: Final[dict[type[Any], dict[str, Callable[[Any], Iterable[str]]]]] = {
         "complaining": lambda host: ("",) if host.complaints else (),
     },
     Outbox: {"cell": lambda outbox: (outbox.cell,)},
+    # Only of those that go through several cells.
+    SagaRun: {"crossing": lambda run: (run.server,) if run.cells else ()},
     UnknownServer: {"cell": lambda server: (server.cell,)},
     Instance: {
         "host": lambda instance: instance.hosts,

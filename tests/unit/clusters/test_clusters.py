@@ -98,7 +98,7 @@ class ClusterRegion(Region):
         for outbox in outboxes:
             assert outbox.run is not None
             taken = saga_runs.accept_run(self.cell, outbox.run, self.now_s * 10**9)
-            assert taken is not None
+            assert isinstance(taken, c.Enact)
             self._write(self.cell, taken)
             self.put_away(outbox)
             self._finish(outbox.run.id, faults or Faults())

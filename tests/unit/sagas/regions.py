@@ -283,7 +283,7 @@ class Region:
         (outbox,) = (one for one in self.view.records.all(Outbox) if one.abort is None)
         assert outbox.run is not None
         taken = saga_runs.accept_run(self.cell, outbox.run, self.now_s * 10**9)
-        assert taken is not None
+        assert isinstance(taken, c.Enact)
         self._write(self.cell, taken)
         self.do(c.Enact((RecordChanged(outbox, None),)))
         self.hand_over_aborts()

@@ -29,7 +29,8 @@ from berth.runtime import tracing
 from berth.runtime.clock import Clock, TimeShare
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
-from berth.sagas.proposals import Context, read_quotas
+from berth.sagas.move import CROSS_CELL_RULE
+from berth.sagas.proposals import Context, CrossCell, read_quotas
 from berth.scheduler.plugins import SchedulerOptions
 from berth.view import View
 
@@ -163,11 +164,17 @@ class Call:
             self.conflict_policy(),
             settings.build_attempts_max,
             resizes_in_place=settings.resize_in_place,
+            crosses_cells=self._judge_crossing(),
             repeat=settings.conflict_repeat,
             quotas=self.quotas_judged,
             global_id=self.request.global_id,
             traceparent=tracing.current_traceparent(),
         )
+
+    def _judge_crossing(self) -> CrossCell:
+        if not self.services.settings.cross_cell_moves:
+            return "off"
+        return "on" if self.allows(CROSS_CELL_RULE) else "denied"
 
     def query_pairs(self) -> list[tuple[str, str]]:
         """The parameters of the query, in order."""

@@ -741,8 +741,8 @@ ROWS: Final[dict[type[Rejection], Row]] = {
     r.HostInAnotherCell: Row(
         nova=Wording(
             400,
-            "Cannot '{r.asked}' instance {r.id} to {r.host}: the instance is in {r.cell} and that host in "
-            "{r.host_cell}, and moves stay in one cell. Shelve and unshelve the instance to move it to "
+            "Cannot '{r.asked}' instance {r.id} to {r.host}: the instance is in the cell {r.cell} and that "
+            "host in the cell {r.host_cell}, and {r.why}. Shelve and unshelve the instance to move it to "
             "another cell.",
         ),
     ),

@@ -155,13 +155,14 @@ class RevertBegun(Rejection, frozen=True):
 
 
 class HostInAnotherCell(Rejection, frozen=True):
-    """A move stays in the cell of its server."""
+    """A move does not leave the cell of its server. ``why``: the cause, in words."""
 
     id: str
     asked: str
     cell: str
     host: str
     host_cell: str
+    why: str
 
 
 class HostNotDown(Rejection, frozen=True):

@@ -1,5 +1,5 @@
 """Hosts of the cell that the request names, or of any: a server is built where there is a conductor, and
-moves within its cell only."""
+moves within its cell, unless it may leave it."""
 
 from berth.model.placement import CELL
 from berth.model.scheduling import ANY_CELL, ScheduleRequest

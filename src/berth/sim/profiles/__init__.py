@@ -4,6 +4,7 @@ from typing import Final
 
 from berth.sim.profiles.claims import ClaimsProfile
 from berth.sim.profiles.clusters import ClustersProfile
+from berth.sim.profiles.crossing import CrossingProfile
 from berth.sim.profiles.lifecycle import LifecycleProfile
 from berth.sim.profiles.operators import OperatorsProfile
 from berth.sim.profiles.overload import OverloadProfile
@@ -17,6 +18,7 @@ PROFILES: Final[dict[str, Profile]] = {
     for profile in (
         ClaimsProfile(),
         ClustersProfile(),
+        CrossingProfile(),
         LifecycleProfile(),
         OperatorsProfile(),
         OverloadProfile(),

@@ -14,6 +14,8 @@ from typing import Final
 
 from oslo_policy import policy as oslo
 
+from berth.sagas.move import CROSS_CELL_RULE
+
 IS_ADMIN: Final = "context_is_admin"
 """Who is an administrator: may act on every project's objects, and sees hosts."""
 
@@ -334,6 +336,8 @@ GUARDS: Final = (
     *_rules("berth:", _NATIVE),
     *_rules("os_compute_api:", _COMPUTE),
     *_rules("", {REQUESTED_DESTINATION: _ADMIN, TOPOLOGY: _READER, TOPOLOGY_OF_HOST: _ADMIN}),
+    # Nova's default is nobody. Here a setting keeps it off, and operators try it first.
+    *_rules("", {CROSS_CELL_RULE: _ADMIN}),
     *_rules("", _IMAGE),
     *_rules("identity:", dict.fromkeys(_IDENTITY, _KNOWN)),
 )
