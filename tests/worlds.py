@@ -8,7 +8,7 @@ agents execute commands at once. The sim cloud (``berth.sim.cloud``) has everyth
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, MutableMapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, TypeVar, cast
@@ -102,7 +102,8 @@ class ApplicationWorld:
         **settings: Any,
     ) -> None:
         self.path = path
-        self.settings = Settings(**{"log_level": "error"} | NO_QUOTAS | settings)
+        own = {"log_level": "error", "image_folder": str(path / "images")}
+        self.settings = Settings(**own | NO_QUOTAS | settings)
         self.ids = Ids(seed=1)
         self._clock = clock or SystemClock()
         self._authenticator = authenticator
@@ -175,18 +176,32 @@ class ApplicationWorld:
 
     async def send(self, scope: MutableMapping[str, Any], body: bytes) -> HttpAnswer:
         """The answer to a request, exactly as it stands."""
+        return await self.send_pieces(scope, (body,))
+
+    async def send_pieces(
+        self, scope: MutableMapping[str, Any], pieces: Iterable[bytes], *, leaves: bool = False
+    ) -> HttpAnswer:
+        """The answer to a request whose body comes in pieces. ``leaves``: the client is gone after the last
+        of them, and there would have been more."""
         messages: list[MutableMapping[str, Any]] = []
+        *some, last = pieces
+        coming = [*((piece, True) for piece in some), (last, leaves)]
 
         async def receive() -> MutableMapping[str, Any]:
-            return {"type": "http.request", "body": body, "more_body": False}
+            if not coming:
+                if not leaves:
+                    await asyncio.Event().wait()
+                return {"type": "http.disconnect"}
+            body, has_more = coming.pop(0)
+            return {"type": "http.request", "body": body, "more_body": has_more}
 
         async def send(message: MutableMapping[str, Any]) -> None:
             messages.append(message)
 
         await self.application(scope, receive, send)
-        start, rest = messages
+        start, *rest = messages
         received = {name.decode(): value.decode() for name, value in start["headers"]}
-        return HttpAnswer(start["status"], received, rest["body"])
+        return HttpAnswer(start["status"], received, b"".join(message["body"] for message in rest))
 
     async def get(self, path: str, **headers: str) -> HttpAnswer:
         return await self.ask("GET", path, headers={k.replace("_", "-"): v for k, v in headers.items()})

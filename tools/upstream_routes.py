@@ -260,10 +260,10 @@ _COMPUTE: Final = {
 # -- image --------------------------------------------------------------------------------------
 
 _IMAGE_TEXT: Final = """
-The part of [Glance's API](https://docs.openstack.org/api-ref/image/v2/) that servers need: records of images
-with their properties. Berth keeps no content: what is uploaded is measured and checksummed, and drivers bring
-images their own way. Properties are listed in [extra specs, image properties, hints and
-fields](../guides/extra-specs.md#properties-of-images).
+[Glance's API](https://docs.openstack.org/api-ref/image/v2/): images with their properties, contents and
+members. Metadata definitions, tasks, import, several stores, locations and the cache are refused by name. How
+images are used is in [the guide](../guides/images.md). Properties are listed in [extra specs, image
+properties, hints and fields](../guides/extra-specs.md#properties-of-images).
 """
 
 _IMAGE: Final = {
@@ -272,15 +272,23 @@ _IMAGE: Final = {
     "GET /images/{id}": About("Show an image."),
     "PATCH /images/{id}": About("Change an image: JSON patch, with `add`, `replace` and `remove`."),
     "DELETE /images/{id}": About("Delete an image that is not protected."),
-    "PUT /images/{id}/file": About("Upload: the content is measured, and not kept."),
-    "GET /images/{id}/file": About("Refused with 404 once there was content: it is not kept."),
+    "PUT /images/{id}/file": About("Upload the content, of any length within the quotas."),
+    "GET /images/{id}/file": About("Download the content, or one range of it."),
     "PUT /images/{id}/tags/{tag}": About("Add a tag."),
     "DELETE /images/{id}/tags/{tag}": About("Remove a tag."),
     "POST /images/{id}/actions/deactivate": About("Let no server be built from it."),
     "POST /images/{id}/actions/reactivate": About("Let servers be built from it again."),
-    "GET /images/{id}/members": About("An empty list: images are shared by their visibility."),
+    "GET /images/{id}/members": About("List the projects that an image is shared with."),
+    "POST /images/{id}/members": About("Share an image with a project."),
+    "GET /images/{id}/members/{project}": About("Show a member."),
+    "PUT /images/{id}/members/{project}": About("As a member, accept or reject an image."),
+    "DELETE /images/{id}/members/{project}": About("Do not share an image with a project any more."),
     "GET /schemas/image": About("What an image looks like, in JSON schema."),
     "GET /schemas/images": About("What a list of images looks like."),
+    "GET /schemas/member": About("What a member of an image looks like."),
+    "GET /schemas/members": About("What a list of members looks like."),
+    "GET /info/import": About("How images can be imported: an empty list."),
+    "GET /info/usage": About("How much of images the project has, and may have."),
 }
 
 # -- identity -----------------------------------------------------------------------------------

@@ -10,7 +10,9 @@ import asyncio
 import contextlib
 import functools
 import gc
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from berth.api.compute.api import ComputeApi
@@ -18,6 +20,7 @@ from berth.api.identity.api import IdentityApi
 from berth.api.identity.directory import choose_issuer
 from berth.api.identity.tokens import RevocableTokens, Revocations
 from berth.api.image.api import ImageApi
+from berth.api.image.contents import sweep
 from berth.api.kernel.application import Api, Application, Cors
 from berth.api.kernel.auth.caller import Authenticator, NoAuth
 from berth.api.kernel.auth.keystone import Keystone
@@ -26,6 +29,7 @@ from berth.api.kernel.auth.tokens import Tokens
 from berth.api.kernel.call import Services
 from berth.api.kernel.health import Health
 from berth.api.kernel.http import Receive, Scope, Send
+from berth.api.kernel.image_store import FolderStore, ImageStore, StoreUnavailable
 from berth.api.kernel.ports import PortSource, read_port_needs
 from berth.api.kernel.problem import Problem
 from berth.api.native.api import NativeApi
@@ -35,7 +39,7 @@ from berth.cell.journal import name_database, open_cell
 from berth.clusters.reconciler import reconcile_clusters
 from berth.console.api import ConsoleApi
 from berth.drains.reconciler import reconcile_drains
-from berth.engine import Engine, Forks
+from berth.engine import Engine, Forks, Overloaded, Unavailable
 from berth.engine.attachment import ProcessName
 from berth.engine.engine import Observer
 from berth.engine.figures import keep_figures
@@ -58,6 +62,8 @@ from berth.scheduler.plugins import SchedulerOptions, scheduler_options
 FOLLOW_S: Final = 0.5
 """How often somebody who waits for news looks for what other processes have written."""
 _EXPLANATIONS_SHARE: Final = 0.1
+_SWEEP_EVERY_S: Final = 3600.0
+_log = logging.getLogger(__name__)
 
 
 def application(
@@ -142,8 +148,15 @@ class Composition(NamedTuple):
             at.engine, at.clock, at.ids, at.scheduler, at.settings, word_rejection, read_ports
         ).run()
 
+    async def sweep_images(self) -> None:
+        """Remove what uploads have left that died with their server."""
+        if self.services.images is not None:
+            await sweep(self.services.engine, self.services.images)
+
     async def stop(self) -> None:
         await self.services.engine.stop()
+        if self.services.images is not None:
+            self.services.images.close()
         if self.services.ports is not None:
             await self.services.ports.close()
         if isinstance(self.authenticator, Keystone):
@@ -159,11 +172,12 @@ async def compose(
     authenticator: Authenticator | None = None,
     policy: Policy | None = None,
     ports: PortSource | None = None,
+    images: ImageStore | None = None,
     telemetry: Telemetry | None = None,
 ) -> Composition:
     """Make the parts of a region and start its engine. What the settings alone can refuse is refused
-    before the journal is opened. ``authenticator``, ``policy`` and ``ports`` replace those that the settings
-    name."""
+    before the journal is opened. ``authenticator``, ``policy``, ``ports`` and ``images`` replace those that
+    the settings name."""
     telemetry = telemetry or Telemetry(settings, clock)
     if settings.cells:
         telemetry.expect_operations(saga.name for saga in all_sagas())
@@ -172,10 +186,12 @@ async def compose(
     authenticator = authenticator or _authenticator(settings, clock)
     if ports is None and settings.port_source_url is not None:
         ports = PortSource(settings)
+    if images is None and keeps_images(settings):
+        images = FolderStore(Path(settings.image_folder))
     engine = await open_engine(telemetry)
     await engine.start()
     explanations = TimeShare(clock, _EXPLANATIONS_SHARE)
-    services = Services(engine, ids, clock, scheduler, settings, policy, explanations, ports)
+    services = Services(engine, ids, clock, scheduler, settings, policy, explanations, ports, images)
     apis = _apis(services, authenticator)
 
     def look() -> None:
@@ -200,7 +216,10 @@ async def _at_work(region: Composition, *, is_ours: bool) -> AsyncIterator[None]
     """What a worker does beside serving. The links to the cells and the reconcilers, where there are cells,
     run in one worker: the others need not know the cells."""
     services = region.services
-    tasks = [asyncio.create_task(keep_figures(services.engine, region.telemetry), name="figures")]
+    tasks = [
+        asyncio.create_task(keep_figures(services.engine, region.telemetry), name="figures"),
+        asyncio.create_task(_sweep_images(region), name="sweep of images"),
+    ]
     if services.settings.cells and is_ours:
         tasks += _work_on_cells(region)
     try:
@@ -209,6 +228,16 @@ async def _at_work(region: Composition, *, is_ours: bool) -> AsyncIterator[None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _sweep_images(region: Composition) -> None:
+    """At the start, and now and then: another server may have died since."""
+    while True:
+        try:
+            await region.sweep_images()
+        except (Overloaded, StoreUnavailable, Unavailable) as outage:
+            _log.warning("image contents: cannot look for leftovers, trying again later: %s", outage)
+        await asyncio.sleep(_SWEEP_EVERY_S)
 
 
 def _work_on_cells(region: Composition) -> list[asyncio.Task[None]]:
@@ -231,9 +260,14 @@ def _work_on_cells(region: Composition) -> list[asyncio.Task[None]]:
     ]
 
 
+def keeps_images(settings: Settings) -> bool:
+    """Whether images are kept here: users and images are Keystone's and Glance's business where there is a
+    Keystone."""
+    return bool(settings.cells) and settings.auth != "keystone"
+
+
 def _apis(services: Services, authenticator: Authenticator) -> tuple[Api, ...]:
-    """Placement, our own and the console; and those around servers, where there are cells. Users and
-    images are Keystone's and Glance's business where there is a Keystone."""
+    """Placement, our own and the console; and those around servers, where there are cells."""
     always = PlacementApi(services), NativeApi(services), ConsoleApi(services.settings, authenticator)
     if not services.settings.cells:
         return always

@@ -395,9 +395,7 @@ def test_a_server_is_rebuilt_with_another_image(client: CloudClient, server: Any
     content = tmp_path / "image"
     content.write_bytes(b"simulated")
     traits = "--property trait:HW_CPU_X86_AVX2=required"
-    image = client(
-        f"image create --disk-format qcow2 --container-format bare --file {content} {traits} other"
-    )
+    image = client(f"image create --disk-format raw --container-format bare --file {content} {traits} other")
     client(f"server rebuild --image {image['id']} {server.id}")
     rebuilt = client.wait(server.id, "ACTIVE")
     assert (rebuilt.image.id, rebuilt.compute_host) == (image["id"], server.compute_host)

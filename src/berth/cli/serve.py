@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Final
 
 from berth import __version__
+from berth.api.image.api import is_upload
 from berth.cli.command import CommandError, format_value
 from berth.cli.housekeeper import housekeeper
 from berth.cli.settings import (
@@ -24,6 +25,7 @@ from berth.cli.settings import (
     refuse_without_cells,
     resolve_settings,
 )
+from berth.main import keeps_images
 from berth.runtime import tracing
 from berth.runtime.metrics import MetricsMemory
 from berth.runtime.secrets import keep_files_private
@@ -41,6 +43,7 @@ from berth.serving import (
     room_for_connections,
     run_workers,
     serve_until_stopped,
+    streams_nothing,
 )
 
 _log = logging.getLogger(__name__)
@@ -118,6 +121,7 @@ def limits_of(settings: Settings) -> Limits:
         connections=connections,
         connections_per_peer=settings.connections_per_peer_max,
         bodies_bytes=settings.bodies_bytes_max,
+        streams_body=is_upload if keeps_images(settings) else streams_nothing,
         drain_s=settings.shutdown_seconds,
     )
 

@@ -176,8 +176,8 @@ class Client:
         *,
         is_read: bool | None = None,
     ) -> Answer:
-        """The server's answer, whatever its status; Unreachable without one. ``is_read``: whether the request
-        changes nothing; if left out, a GET does not."""
+        """The server's answer, whatever its status; Unreachable without one. A ``body`` of bytes is sent as
+        it is. ``is_read``: whether the request changes nothing; if left out, a GET does not."""
         if _PATH.fullmatch(path) is None:
             raise ValueError(f"the path {path!r} cannot be asked for")
         retries = self._retries if is_read or (is_read is None and method == "GET") else 0
@@ -280,7 +280,8 @@ class Client:
     def _make_request(
         self, method: str, path: str, body: object, headers: Mapping[bytes, bytes] | None = None
     ) -> WireRequest:
-        content = b"" if body is None else msgspec.json.encode(body)
+        is_file = isinstance(body, bytes)
+        content = body if isinstance(body, bytes) else b"" if body is None else msgspec.json.encode(body)
         sent = {**self._headers, **(headers or {})}
         part_of = PART_OF.get()
         if part_of.request_id is not None:
@@ -288,7 +289,7 @@ class Client:
         if part_of.traceparent is not None:
             sent[b"traceparent"] = part_of.traceparent.encode("ascii")
         if content:
-            sent[b"content-type"] = b"application/json"
+            sent[b"content-type"] = b"application/octet-stream" if is_file else b"application/json"
         if content or method in _WITH_LENGTH:
             sent[b"content-length"] = b"%d" % len(content)
         return WireRequest(method, path, list(sent.items()), content)

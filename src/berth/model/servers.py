@@ -83,11 +83,26 @@ class Flavor(Record, frozen=True, kw_only=True, tag="flavor"):
     """What its names of devices meant when a server's copy of it was made."""
 
 
+class ImageMember(msgspec.Struct, frozen=True, gc=False):
+    """A project that an image is shared with. It has the image in its lists once it has accepted it."""
+
+    project: str
+    status: Literal["pending", "accepted", "rejected"] = "pending"
+    created_at_s: int = 0
+    updated_at_s: int = 0
+
+
 class Image(Record, frozen=True, kw_only=True, tag="image"):
-    """What a server is made from. ``properties`` with ``trait:NAME = required`` bind it to hosts."""
+    """What a server is made from. ``properties`` with ``trait:NAME = required`` bind it to hosts. ``content``
+    is the name of its file, which is being written while it is ``saving``. An image that an earlier Berth
+    made active has no file. ``members`` matter while it is shared.
+
+        queued --(upload begins)--> saving --(all of it is there)--> active <--> deactivated
+           ^--(upload fails, or its server died)--/
+    """
 
     name: str | None = None
-    status: Literal["queued", "active", "deactivated"] = "queued"
+    status: Literal["queued", "saving", "active", "deactivated"] = "queued"
     visibility: Literal["public", "private", "shared", "community"] = "shared"
     owner: str = ""
     properties: dict[str, str] = {}
@@ -103,6 +118,15 @@ class Image(Record, frozen=True, kw_only=True, tag="image"):
     hash_value: str | None = None
     created_at_s: int = 0
     updated_at_s: int = 0
+    content: str | None = None
+    virtual_size: int | None = None
+    members: tuple[ImageMember, ...] = ()
+
+    def find_member(self, project: str | None) -> ImageMember | None:
+        """The member that a project is, of an image that is shared."""
+        if self.visibility != "shared":
+            return None
+        return next((member for member in self.members if member.project == project), None)
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):

@@ -274,6 +274,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         About("offload a server from its host as soon as it is shelved, without a shelveOffload request"),
     ] = True
 
+    # -- images --
+    image_folder: Annotated[
+        str,
+        About("folder of the contents of images; all servers of a region must have the same one"),
+    ] = "images"
+    image_bytes_max: Annotated[int, About("maximum size of one image, in bytes", 1 << 20, 1 << 50)] = 64 << 30
+    images_bytes_max: Annotated[
+        int, About("maximum size of all images of the region together, in bytes", 1 << 20, 1 << 60)
+    ] = 1 << 40
+
     # -- ports --
     port_source_url: Annotated[
         str | None,

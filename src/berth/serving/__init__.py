@@ -17,7 +17,7 @@ own is explained in docs/decisions/008-our-own-http-server.md.
 from berth.serving.asgi import Application
 from berth.serving.connections import TooFewFiles, room_for_connections
 from berth.serving.heartbeat import BEAT_S, LOOK_S, Heartbeat, Watch, beat_from_loop
-from berth.serving.limits import Limits
+from berth.serving.limits import Limits, streams_nothing
 from berth.serving.processes import describe_exit, run_workers
 from berth.serving.worker import Address, CannotListen, free_address, listen, serve_until_stopped
 
@@ -38,4 +38,5 @@ __all__ = [
     "room_for_connections",
     "run_workers",
     "serve_until_stopped",
+    "streams_nothing",
 ]

@@ -170,11 +170,12 @@ class Connection(asyncio.Protocol):
         if self.crowd and scope["path"] not in shared.limits.always_answered:
             self._refuse(503, f"The server has {self.crowd}.")
             return
-        told = 0 if reader.complete else reader.body_left or 0
+        is_streamed = shared.limits.streams_body(scope["method"], scope["path"])
+        told = 0 if reader.complete or is_streamed else reader.body_left or 0
         if told > FREE_BODY_BYTES and not shared.has_room_for(told - FREE_BODY_BYTES):
             self._refuse(503, _BODIES)
             return
-        exchange = self._exchange = Exchange(self, scope, reader.keeps_alive, reader.is_old)
+        exchange = self._exchange = Exchange(self, scope, reader.keeps_alive, reader.is_old, is_streamed)
         # It runs after this callback has returned, and finds what has arrived of the body by then.
         exchange.task = asyncio.Task(exchange.run(shared.application), loop=shared.loop)
         if reader.complete:

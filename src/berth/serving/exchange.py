@@ -122,7 +122,8 @@ class Exchange:
     """Lives from the head of a request to the end of its answer, or of the connection.
 
     ``gone`` says that the client will not take an answer, or has got one from the connection itself;
-    ``waiting`` is set while the application waits to receive something.
+    ``waiting`` is set while the application waits to receive something. A body that is streamed is not kept
+    by the application: what it has taken is not held any more.
     """
 
     __slots__ = (
@@ -134,6 +135,7 @@ class Exchange:
         "_counted_bytes",
         "_headers",
         "_is_old",
+        "_is_streamed",
         "_left",
         "_pieces",
         "_scope",
@@ -147,15 +149,24 @@ class Exchange:
         "waiting",
     )
 
-    def __init__(self, connection: "Connection", scope: Scope, keeps_alive: bool, is_old: bool) -> None:
+    def __init__(
+        self,
+        connection: "Connection",
+        scope: Scope,
+        keeps_alive: bool,
+        is_old: bool,
+        is_streamed: bool = False,
+    ) -> None:
         self._connection = connection
         self._scope = scope
+        self._is_streamed = is_streamed
         self._is_old = is_old
         self._status = 0
         self._headers: Headers = []
         self._pieces: list[bytes] = []
         self._whole = False
-        # What has come of the body, also where the application has taken it; and what of that is counted.
+        # What has come of the body, also where the application has taken it, unless it is streamed; and what
+        # of that is counted.
         self._body_bytes = 0
         self._counted_bytes = 0
         self._body_taken = False
@@ -177,7 +188,7 @@ class Exchange:
         except Exception:
             _log.exception("%s %r failed", self._scope["method"], self._scope["path"])
         finally:
-            self._connection.shared.body_bytes -= self._counted_bytes
+            self._release()
             self._connection.left(self)
 
     # -- what the connection reports --------------------------------------------------------------
@@ -201,6 +212,10 @@ class Exchange:
         self._counted_bytes += more
         shared.body_bytes += more
         return True
+
+    def _release(self) -> None:
+        self._connection.shared.body_bytes -= self._counted_bytes
+        self._counted_bytes = self._body_bytes = 0
 
     def tell_disconnect(self) -> None:
         """The client has stopped sending, and has probably gone. If not, it still gets its answer."""
@@ -240,6 +255,8 @@ class Exchange:
         pieces = self._pieces
         body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         pieces.clear()
+        if self._is_streamed:
+            self._release()
         self._body_taken = self._whole
         if not self._whole:
             self._connection.take_more()

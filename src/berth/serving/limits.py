@@ -4,7 +4,13 @@ process and are not settings: a well-behaved client stays far below them.
 One sweep over all connections each second enforces the times, so they are accurate to a second.
 """
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
+
+
+def streams_nothing(method: str, path: str) -> bool:
+    """No request has a body that is taken piece by piece."""
+    return False
 
 
 class Limits(NamedTuple):
@@ -21,6 +27,10 @@ class Limits(NamedTuple):
 
     always_answered: frozenset[str] = frozenset(("/healthz",))
     """Paths that are answered on a connection beyond the limit too."""
+
+    streams_body: Callable[[str, str], bool] = streams_nothing
+    """Whether the application takes the body of a request to a path piece by piece, and keeps none of it.
+    Such a body may have any length: only what has not been taken yet is counted."""
 
     drain_s: float = 30
     """For requests in progress when told to stop. What is left then is dropped."""

@@ -27,6 +27,7 @@ from berth.agent.host import HostAgent, Pace
 from berth.agent.state import AgentState, Files, StoredState, read_state, state_path
 from berth.api.kernel.auth.policy import Policy
 from berth.api.kernel.http import Receive, Scope, Send
+from berth.api.kernel.image_store import MemoryStore
 from berth.api.kernel.ports import PortSource
 from berth.cell.application import Cell, CellSettings, Edges
 from berth.cell.conductor import Deadlines
@@ -213,6 +214,7 @@ class RegionWorker(CloudPart):
             process.ids,
             policy=_read_policy(cloud.settings.policy_defaults),
             ports=cloud.find_port_source(process),
+            images=MemoryStore(cloud.image_files),
         )
         self.parts = parts
         cloud.network.listen(REGION, process, parts.application)
@@ -413,6 +415,7 @@ class SimCloud:
         self.world = World(seed)
         self.network = Network(self.world)
         self.database = Database(self.world, REGION)
+        self.image_files: dict[str, bytes] = {}
         self.deadlines = deadlines or Deadlines()
         self.heartbeat_timeout_s = heartbeat_timeout_s
         self.join_token = join_token

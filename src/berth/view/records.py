@@ -175,10 +175,12 @@ class Records:
 
 
 class ProjectCounts:
-    """What quotas count, summed over the records and groups of each project. Changed by the view alone."""
+    """What quotas count, summed over the records and groups of each project. Changed by the view alone.
+    ``image_bytes`` is the sum over all projects."""
 
     def __init__(self) -> None:
         self._sums: dict[str, dict[str, int]] = {}
+        self.image_bytes = 0
 
     def of(self, project: str) -> Amounts:
         return self._sums.get(project, {})
@@ -194,6 +196,7 @@ class ProjectCounts:
     def _add(self, project: str, amounts: Amounts, sign: int) -> None:
         if not amounts:
             return
+        self.image_bytes += sign * amounts.get("image_bytes", 0)
         sums = self._sums.setdefault(project, {})
         for name, amount in amounts.items():
             total = sums.get(name, 0) + sign * amount

@@ -29,7 +29,18 @@ from berth.model.commands import CreateGroup, Enact
 from berth.model.events import AnyRecord, Origin, RecordChanged
 from berth.model.groups import HOST, Group
 from berth.model.ids import GroupId
-from berth.model.servers import Action, ActionEvent, Aggregate, Flavor, Host, Image, Migration, Place, Server
+from berth.model.servers import (
+    Action,
+    ActionEvent,
+    Aggregate,
+    Flavor,
+    Host,
+    Image,
+    ImageMember,
+    Migration,
+    Place,
+    Server,
+)
 from tests.worlds import RegionWorld, uuid_of
 
 EXPECTED: Final = Path(__file__).with_name("routes_by_callers.txt")
@@ -115,11 +126,12 @@ _RECORDS: Final[tuple[AnyRecord, ...]] = (
         id=_IMAGE,
         name="private",
         status="active",
-        visibility="private",
+        visibility="shared",
         owner="blue",
         tags=("old",),
         disk_format="raw",
         container_format="bare",
+        members=(ImageMember("green"),),
     ),
     Image(id=uuid_of(19), name="public", status="active", visibility="public", owner="ops"),
     Host(id=_HOST, number=1, name="host-1", cell="cell-1"),
@@ -172,6 +184,7 @@ _PARAMS: Final = {
     "hosts/{host}": _HOST,
     "images/{id}": _IMAGE,
     "inventories/{resource_class}": "VCPU",
+    "members/{project}": "green",
     "metadata/{key}": "note",
     "migrations/{migration}": "1",
     "needs/{need}": "port",
@@ -281,6 +294,8 @@ _BODIES: Final[dict[str, Any]] = {
     "POST /image/v2/images": {"name": "new"},
     "PATCH /image/v2/images/{id}": [{"op": "replace", "path": "/name", "value": "x"}],
     "PUT /image/v2/images/{id}/tags/{tag}": _NO_BODY,
+    "POST /image/v2/images/{id}/members": {"member": "black"},
+    "PUT /image/v2/images/{id}/members/{project}": {"status": "accepted"},
     "POST /image/v2/images/{id}/actions/deactivate": _NO_BODY,
     "POST /image/v2/images/{id}/actions/reactivate": _NO_BODY,
 }

@@ -60,6 +60,7 @@ def house_with_tokens(path: Path) -> RegionWorld:
     return RegionWorld(path, TOKENS, body_bytes_max=1 << 20)
 
 
+UPLOAD = ("PUT", "/image/v2/images/x/file")
 PATHS = [
     ("PUT", "/resource_providers"),
     ("POST", "/nothing/is/here"),
@@ -68,7 +69,7 @@ PATHS = [
     ("POST", "/compute/v2.1/servers"),
     ("POST", "/compute/nothing"),
     ("POST", "/image/v2/images"),
-    ("PUT", "/image/v2/images/x/file"),
+    UPLOAD,
     ("POST", "/image/nothing"),
     ("GET", "/identity/v3/auth/tokens"),
     ("POST", "/identity/v3/users"),
@@ -85,7 +86,7 @@ async def test_who_has_no_token_is_not_listened_to(
         assert await send_endless_body(region, method, path, token=token) == ReadOutcome(401, 0)
 
 
-@pytest.mark.parametrize(("method", "path"), PATHS)
+@pytest.mark.parametrize(("method", "path"), [one for one in PATHS if one != UPLOAD])
 async def test_a_length_above_the_limit_is_refused_unread(tmp_path: Path, method: str, path: str) -> None:
     async with house_with_tokens(tmp_path).running() as region:
         outcome = await send_endless_body(region, method, path, token=GOOD, length=(1 << 20) + 1)
@@ -99,6 +100,13 @@ async def test_what_anybody_may_send_is_small(tmp_path: Path, path: str) -> None
         assert outcome == ReadOutcome(413, 0)
         untold = await send_endless_body(region, "POST", path, token=None)
         assert untold == ReadOutcome(413, OPEN_BODY_BYTES_MAX + PIECE)
+
+
+async def test_the_content_of_an_image_is_not_read_before_it_can_be_taken(tmp_path: Path) -> None:
+    """It has limits of its own, and here neither a type nor an image."""
+    async with house_with_tokens(tmp_path).running() as region:
+        outcome = await send_endless_body(region, *UPLOAD, token=GOOD, length=(1 << 20) + 1)
+        assert outcome == ReadOutcome(415, 0)
 
 
 async def test_a_login_is_no_larger_with_a_token(tmp_path: Path) -> None:

@@ -237,6 +237,10 @@ async def test_lists_of_what_there_is(region: RegionWorld) -> None:
     assert await ids("projects?name=blue") == ["blue"]
     assert await ids("projects?domain_id=default&name=none") == []
     assert await ids("projects", ANN) == ["blue"]
+    # As Keystone has it: clients then take the name for an id.
+    for name in ("ops", "none"):
+        refused = await region.ask("GET", f"/identity/v3/projects?name={name}", token=ANN)
+        assert refused.status == 403
     assert await ids("auth/projects") == ["ops"]
     assert await ids("users") == ["admin", "ann"]
     assert await ids("users", ANN) == ["ann"]

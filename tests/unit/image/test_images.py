@@ -2,11 +2,12 @@
 
 import hashlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.worlds import HttpAnswer, RegionWorld, uuid_of
+from tests.worlds import SMALL, HttpAnswer, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -15,7 +16,7 @@ PATCH = "application/openstack-images-v2.1-json-patch"
 
 
 async def new(region: RegionWorld, name: str = "cirros", who: str = "ann:blue", **fields: Any) -> Any:
-    body = {"name": name, "disk_format": "qcow2", "container_format": "bare", **fields}
+    body = {"name": name, "disk_format": "raw", "container_format": "bare", **fields}
     answer = await region.ask("POST", IMAGES, body, token=who)
     assert answer.status == 201, answer.body
     return answer.json
@@ -43,7 +44,9 @@ async def upload(
 
 async def test_versions_are_for_everybody(region: RegionWorld) -> None:
     for path in ("/image", "/image/", "/image/versions", "/image/v2", "/image/v2/"):
-        versions = (await region.ask("GET", path, token=None, headers={"host": "c:1"})).json["versions"]
+        answer = await region.ask("GET", path, token=None, headers={"host": "c:1"})
+        assert answer.status == (300 if path.rstrip("/") == "/image" else 200)
+        versions = answer.json["versions"]
         assert [one["status"] for one in versions].count("CURRENT") == 1
         assert versions[0] == {
             "id": "v2.9",
@@ -98,16 +101,13 @@ async def test_an_image_is_queued_until_it_has_content(region: RegionWorld) -> N
     assert shown == made | {
         "status": "active",
         "size": 7,
+        "virtual_size": 7,
         "checksum": hashlib.md5(b"content").hexdigest(),
         "os_hash_algo": "sha512",
         "os_hash_value": hashlib.sha512(b"content").hexdigest(),
     }
     assert (await upload(region, uuid_of(5))).status == 409
-    missing = await region.ask("GET", path, token="ann:blue")
-    assert (missing.status, missing.json["message"]) == (
-        404,
-        f"The content of image {uuid_of(5)} is not kept: only its size and its digests are.",
-    )
+    assert (await region.ask("GET", path, token="ann:blue")).body == b"content"
     assert (await region.ask("POST", IMAGES, {"id": uuid_of(5)}, token="ann:blue")).status == 409
 
 
@@ -310,6 +310,43 @@ async def test_a_step_that_cannot_be_done_undoes_the_others(
     assert (await region.ask("GET", f"{IMAGES}/{image['id']}", token="ann:blue")).json == image
 
 
+async def test_a_patch_in_the_words_of_an_older_draft(region: RegionWorld) -> None:
+    id = (await new(region))["id"]
+    headers = {"content-type": "application/openstack-images-v2.0-json-patch"}
+
+    async def change(*steps: Any) -> HttpAnswer:
+        return await region.ask("PATCH", f"{IMAGES}/{id}", steps, token="ann:blue", headers=headers)
+
+    changed = await change({"replace": "/name", "value": "x"}, {"add": "/os_distro", "value": "alpine"})
+    assert (changed.status, changed.json["name"], changed.json["os_distro"]) == (200, "x", "alpine")
+    assert "os_distro" not in (await change({"remove": "/os_distro"})).json
+    for wrong in ({"value": 1}, {"add": "/a", "remove": "/b"}, {"move": "/a"}, {"add": "a", "value": "b"}):
+        assert (await change(wrong)).status == 400
+
+
+async def test_names_that_are_glances_own_are_refused(region: RegionWorld) -> None:
+    id = (await new(region))["id"]
+    assert (await patch(region, id, ("add", "/os_glance_foo", "x"))).status == 403
+    refused = await region.ask("POST", IMAGES, {"name": "x", "os_glance_foo": "bar"}, token="ann:blue")
+    assert (refused.status, refused.json["message"]) == (403, "Attribute 'os_glance_foo' is reserved.")
+
+
+async def test_an_image_of_a_kernel_is_kept_and_makes_no_server(region: RegionWorld) -> None:
+    id = (await new(region, visibility="private", ramdisk_id=uuid_of(1)))["id"]
+    await upload(region, id)
+    body = {"server": {"name": "n", "flavorRef": "1", "imageRef": id, "networks": "none"}}
+    await region.put(SMALL)
+    answer = await region.compute("POST", "/servers", body, who="ann:blue")
+    assert answer.status == 400
+    assert "ramdisk_id" in answer.json["badRequest"]["message"]
+
+
+async def test_a_path_without_an_id_is_not_the_list(region: RegionWorld) -> None:
+    for method in ("GET", "DELETE"):
+        assert (await region.ask(method, f"{IMAGES}/", token="ann:blue")).status == 404
+    assert (await region.ask("GET", "/image/v2/info/import")).json["import-methods"]["value"] == []
+
+
 async def test_a_patch_is_known_by_its_type(region: RegionWorld) -> None:
     image = await new(region)
     answer = await patch(region, image["id"], ("replace", "/name", "y"), media="application/json")
@@ -347,3 +384,38 @@ async def test_schemas_say_what_an_image_looks_like(region: RegionWorld) -> None
     assert schema["properties"].keys() == image.keys()
     images = (await region.ask("GET", "/image/v2/schemas/images")).json
     assert images["properties"]["images"]["items"] == schema
+    member = (await region.ask("GET", "/image/v2/schemas/member")).json
+    members = (await region.ask("GET", "/image/v2/schemas/members")).json
+    assert members["properties"]["members"]["items"] == member
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/metadefs/namespaces", "Metadata definitions"),
+        ("/schemas/metadefs/namespace", "Metadata definitions"),
+        ("/tasks", "Tasks"),
+        ("/info/stores", "Several stores"),
+        ("/cache", "The image cache"),
+        (f"/images/{uuid_of(1)}/import", "Image import"),
+        (f"/images/{uuid_of(1)}/stage", "Image import"),
+        (f"/images/{uuid_of(1)}/locations", "Locations of images"),
+    ],
+)
+async def test_what_is_not_offered_is_refused_by_its_name(region: RegionWorld, path: str, name: str) -> None:
+    for method in ("GET", "POST"):
+        answer = await region.ask(method, f"/image/v2{path}")
+        assert (answer.status, answer.json["message"]) == (
+            404,
+            f"{name}: not offered by this image service.",
+        )
+
+
+async def test_a_project_is_told_how_much_it_has(tmp_path: Path) -> None:
+    async with RegionWorld(tmp_path, quota_images=3, quota_image_size_total=2).running() as region:
+        await upload(region, (await new(region))["id"], b"x" * (1 << 20))
+        await new(region, "empty")
+        assert (await region.ask("GET", "/image/v2/info/usage", token="ann:blue")).json["usage"] == {
+            "image_size_total": {"limit": 2, "usage": 1},
+            "image_count_total": {"limit": 3, "usage": 2},
+        }

@@ -5,7 +5,12 @@ import asyncio
 import pytest
 
 from berth.serving.asgi import Message, Receive, Scope, Send
-from berth.serving.limits import CHUNK_FRAMING_BYTES_MAX, UNREAD_BODY_BYTES_MAX, UNTAKEN_BODY_BYTES_MAX
+from berth.serving.limits import (
+    CHUNK_FRAMING_BYTES_MAX,
+    UNREAD_BODY_BYTES_MAX,
+    UNTAKEN_BODY_BYTES_MAX,
+    Limits,
+)
 from berth.serving.reader import RequestReader
 from tests.unit.serving.sockets import SocketClient, echo, read, respond, serving
 
@@ -257,3 +262,61 @@ async def ask_all(client: SocketClient, numbers: range) -> None:
     for number in numbers:
         client.send(f"GET /{number} HTTP/1.1", "x: " + "y" * 200)
         await client.writer.drain()
+
+
+async def test_a_body_that_is_streamed_may_be_longer_than_all_bodies_together() -> None:
+    """What was taken is not held any more, and does not count."""
+    seen = 0
+
+    async def count(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal seen
+        has_more = True
+        while has_more:
+            message = await receive()
+            seen += len(message["body"])
+            has_more = message["more_body"]
+        await respond(send, 200, b"%d" % seen)
+
+    limits = Limits(bodies_bytes=2 << 20, streams_body=lambda method, path: path == "/file")
+    size = 8 << 20
+    async with serving(count, limits) as world:
+        for lines in (("PUT /file HTTP/1.1", f"content-length: {size}"), ("PUT /file HTTP/1.1", CHUNKED[1])):
+            client = await world.connect()
+            client.send(*lines)
+            framed = lines[1] == CHUNKED[1]
+            for _ in range(size >> 16):
+                piece = bytes(1 << 16)
+                client.send_raw(b"%x\r\n%b\r\n" % (len(piece), piece) if framed else piece)
+                await client.writer.drain()
+            client.send_raw(b"0\r\n\r\n" if framed else b"")
+            assert (await client.answer()).status == 200
+            assert world.connections.body_bytes == 0
+        assert seen == 2 * size
+        refused = await world.ask("PUT /other HTTP/1.1", f"content-length: {size}")
+        assert refused.status == 503
+
+
+async def test_a_streamed_body_waits_in_the_socket_until_it_is_taken() -> None:
+    take, is_left = asyncio.Event(), asyncio.Event()
+    ends: list[str] = []
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        await take.wait()
+        while (message := await receive())["type"] == "http.request" and message["more_body"]:
+            pass
+        ends.append(message["type"])
+        is_left.set()
+
+    limits = Limits(streams_body=lambda method, path: True)
+    async with serving(slow, limits) as world:
+        client = await world.connect()
+        client.send("PUT / HTTP/1.1", f"content-length: {1 << 30}")
+        for _ in range(64):
+            client.send_raw(bytes(1 << 16))
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert world.connections.body_bytes <= UNTAKEN_BODY_BYTES_MAX + ONE_READ_BYTES
+        client.reset()
+        take.set()
+        await is_left.wait()
+        assert ends == ["http.disconnect"]

@@ -16,7 +16,7 @@ from berth.api.kernel.auth.tokens import Grant, TokenEntry, Tokens
 from berth.api.kernel.call import Call, Handler, json
 from berth.api.kernel.http import Response
 from berth.api.kernel.paging import read_query
-from berth.api.kernel.problem import Problem
+from berth.api.kernel.problem import Problem, forbidden
 from berth.api.kernel.router import Route
 
 REGION: Final = "RegionOne"
@@ -29,6 +29,9 @@ _PATHS: Final = {
     "image": "/image",
     "placement": "",
 }
+_OF_OTHERS: Final = ("projects", "users")
+"""What there is more of than a caller sees. Who asks for one by a name that is not its own gets 403, as from
+Keystone, whether there is such a one or not: clients then take the name for an id."""
 _NAMESPACE: Final = uuid.UUID("2c0cb6f0-6c2d-4c32-8b0e-63bd0f2f8d4e")
 
 # -- issuers of tokens --------------------------------------------------------------------------
@@ -269,6 +272,8 @@ def _make_list(plural: str, items: Items) -> Handler:
         # An empty list has no items that tell which names are known, and nothing to filter.
         query = read_query(call, plural, dict.fromkeys(listed[0], 0)) if listed else {}
         found = [item for item in listed if _is_asked_for(item, query)]
+        if not found and "name" in query and plural in _OF_OTHERS and not call.is_admin:
+            raise forbidden(f"identity:list_{plural}")
         base = f"{call.origin}/identity/v3"
         links = {"self": f"{base}/{plural}", "next": None, "previous": None}
         return json({plural: [_add_link(base, plural, item) for item in found], "links": links})

@@ -16,6 +16,7 @@ from berth.api.kernel.problem import Problem
 from berth.api.kernel.times import show_time
 from berth.model.placement import AMOUNT_MAX
 from berth.model.rejections import (
+    ImageFormatFixed,
     ImagePropertiesTooLarge,
     ImagePropertyNotFound,
     ImageTagPlaceWrong,
@@ -72,7 +73,7 @@ def render_image(image: Image) -> dict[str, Any]:
         "id": image.id,
         "status": image.status,
         "size": image.size,
-        "virtual_size": None,
+        "virtual_size": image.virtual_size,
         "checksum": image.checksum,
         "os_hash_algo": None if image.hash_value is None else HASH,
         "os_hash_value": image.hash_value,
@@ -86,15 +87,21 @@ def render_image(image: Image) -> dict[str, Any]:
 
 # -- what they may be ---------------------------------------------------------------------------
 
+_RESERVED: Final = "os_glance"
+"""Properties that Glance alone sets."""
+_ONLY_KEPT: Final = ("kernel_id", "ramdisk_id")
+"""Images may say that they need these, as in Glance; no server is made from such an image."""
 _PROPERTIES_MAX: Final = 128
 _PROPERTIES_BYTES_MAX: Final = 64 << 10
 _TAGS_MAX: Final = 128
 _TAGS_WANTED: Final = f"a list of at most {_TAGS_MAX} texts"
 _NAME_MAX: Final = 255
 _VALUE_MAX: Final = 65_535
-_UUID: Final = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+UUID_PATTERN: Final = "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
+_UUID: Final = re.compile(UUID_PATTERN)
+STATUSES: Final[tuple[str, ...]] = get_args(get_type_hints(Image)["status"])
 VISIBILITIES: Final[tuple[str, ...]] = get_args(get_type_hints(Image)["visibility"])
-_DISK_FORMATS: Final = (
+DISK_FORMATS: Final = (
     "ami",
     "ari",
     "aki",
@@ -107,7 +114,8 @@ _DISK_FORMATS: Final = (
     "iso",
     "ploop",
 )
-_CONTAINER_FORMATS: Final = ("ami", "ari", "aki", "bare", "ovf", "ova", "docker", "compressed")
+_FORMATS: Final = ("disk_format", "container_format")
+CONTAINER_FORMATS: Final = ("ami", "ari", "aki", "bare", "ovf", "ova", "docker", "compressed")
 
 
 def _check_value(name: str, value: Any) -> Any:
@@ -116,6 +124,8 @@ def _check_value(name: str, value: Any) -> Any:
         raise Problem(403, f"Attribute '{name}' is read-only.")
     if name in FIELDS:
         return _check_field(name, value)
+    if name.startswith(_RESERVED):
+        raise Problem(403, f"Attribute '{name[:100]}' is reserved.")
     if not 1 <= len(name) <= _NAME_MAX:
         raise Problem(400, f"The name of a property must have 1 to {_NAME_MAX} characters: {name!r}.")
     if not isinstance(value, str) or len(value) > _VALUE_MAX:
@@ -140,7 +150,11 @@ def _check_image(image: Image, before: Image | None = None) -> Image | Rejection
     if isinstance(kept, SpecInvalid):
         return kept
     had = {} if before is None else before.properties
-    new = {name: value for name, value in image.properties.items() if had.get(name) != value}
+    new = {
+        name: value
+        for name, value in image.properties.items()
+        if had.get(name) != value and name not in _ONLY_KEPT
+    }
     wrong = wrong_image_traits(image.properties) or wrong_image_property(new)
     return image if wrong is None else wrong
 
@@ -183,9 +197,9 @@ def _check_field(name: str, value: Any) -> Any:
         case "visibility":
             _refuse_unlisted(name, value, VISIBILITIES)
         case "disk_format" if value is not None:
-            _refuse_unlisted(name, value, _DISK_FORMATS)
+            _refuse_unlisted(name, value, DISK_FORMATS)
         case "container_format" if value is not None:
-            _refuse_unlisted(name, value, _CONTAINER_FORMATS)
+            _refuse_unlisted(name, value, CONTAINER_FORMATS)
         case "owner":
             if not isinstance(value, str) or not 1 <= len(value) <= _NAME_MAX:
                 raise _refuse_value(name, value, f"a project's id of at most {_NAME_MAX} characters")
@@ -215,6 +229,9 @@ def make_image(id: str, owner: str, given: Mapping[str, Any]) -> Image | Rejecti
 # -- changes ------------------------------------------------------------------------------------
 
 MEDIA_TYPE: Final = "application/openstack-images-v2.1-json-patch"
+OLD_MEDIA_TYPE: Final = "application/openstack-images-v2.0-json-patch"
+"""Of an older draft of JSON patch, in which the name of a step is that of its path: {"replace": "/name",
+...}."""
 _STEPS_MAX: Final = 500
 
 
@@ -225,6 +242,28 @@ class PatchStep(msgspec.Struct, frozen=True):
 
 
 Patch = Annotated[tuple[PatchStep, ...], Meta(max_length=_STEPS_MAX)]
+
+
+class OldPatchStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    add: str | None = None
+    replace: str | None = None
+    remove: str | None = None
+    value: Any = None
+
+
+OldPatch = Annotated[tuple[OldPatchStep, ...], Meta(max_length=_STEPS_MAX)]
+
+
+def renew_patch(steps: tuple[OldPatchStep, ...]) -> list[dict[str, Any]]:
+    """The steps of the older draft in the words of the newer."""
+    renewed = []
+    for step in steps:
+        named = [(op, path) for op in ("add", "replace", "remove") if (path := getattr(step, op)) is not None]
+        if len(named) != 1:
+            raise Problem(400, "A step of the patch must have one of add, replace and remove.")
+        [(op, path)] = named
+        renewed.append({"op": op, "path": path, "value": step.value})
+    return renewed
 
 
 class PatchChange(NamedTuple):
@@ -271,6 +310,8 @@ def _apply_change(image: Image, change: PatchChange) -> Image | Rejection:
         return tags if isinstance(tags, Rejection) else msgspec.structs.replace(image, tags=tags)
     if step.op != "add" and name not in FIELDS and name not in image.properties:
         return ImagePropertyNotFound(name, step.op)
+    if name in _FORMATS and image.status != "queued" and getattr(image, name) != change.value:
+        return ImageFormatFixed(name, image.status)
     if step.op != "remove":
         return _set_value(image, name, change.value)
     left = {key: value for key, value in image.properties.items() if key != name}

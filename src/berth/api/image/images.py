@@ -1,15 +1,16 @@
-"""/v2/images: create, list, show and change images, their files and tags, and whether they may be used.
+"""/v2/images: create, list, show, change and delete images, their tags, and whether they may be used.
 
 A list has any field and any property of an image for a filter, as Glance's clients write it:
 
     name=cirros   name=in:cirros,alpine   created_at=gte:2026-01-01T00:00:00Z   hw_disk_bus=scsi
     sort=name:asc,created_at:desc         sort_key=name&sort_dir=asc
 
-Without an order images come newest first. The content of a file is not kept, only its size and its digests;
-once they are known, servers can be made from the image.
+Without an order images come newest first. What a list has of the images of other projects: public ones, those
+that are shared with the caller's project and that it has accepted (``member_status`` asks for others), and
+community images if they are asked for.
 """
 
-import hashlib
+import logging
 from collections.abc import Callable, Iterable
 from operator import attrgetter, eq, ge, gt, le, lt, ne
 from typing import Any, Final
@@ -19,7 +20,9 @@ import msgspec
 
 from berth.api.image.fields import (
     MEDIA_TYPE,
+    OLD_MEDIA_TYPE,
     VISIBILITIES,
+    OldPatch,
     Patch,
     check_tag,
     make_image,
@@ -27,10 +30,12 @@ from berth.api.image.fields import (
     read_id,
     read_patch,
     render_image,
+    renew_patch,
     sort_tags,
 )
 from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
+from berth.api.kernel.image_store import StoreUnavailable
 from berth.api.kernel.paging import read_flag, read_parameter, render_page
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.router import Route
@@ -40,8 +45,6 @@ from berth.model.commands import Command, Enact
 from berth.model.rejections import (
     Forbidden,
     ImageExists,
-    ImageFormatsMissing,
-    ImageHasContent,
     ImageNotFound,
     ImageProtected,
     ImageQueued,
@@ -51,19 +54,24 @@ from berth.model.rejections import (
 from berth.model.servers import Image
 from berth.view import View
 
+_log = logging.getLogger(__name__)
+
 # -- which are there for a caller ---------------------------------------------------------------
 
 
-def _is_listed(call: Call, image: Image, visibility: str | None) -> bool:
+def _is_listed(call: Call, image: Image, visibility: str | None, member_status: str) -> bool:
     """Whether it is in a list. Community images of other projects are listed if they are asked for."""
     if visibility not in (None, "all", image.visibility):
         return False
     if visibility is None and image.visibility == "community" and image.owner != call.project:
         return False
-    return call.access.may_use_image(image)
+    if image.visibility in ("public", "community") or call.access.sees(image.owner):
+        return True
+    member = image.find_member(call.project)
+    return member is not None and member_status in ("all", member.status)
 
 
-def _find_image(view: View, call: Call) -> Image | ImageNotFound:
+def find_image(view: View, call: Call) -> Image | ImageNotFound:
     """The image of the path; not found if the caller cannot see it."""
     image = view.records.get(Image, call.params[0].lower())
     if image is None or not call.access.may_use_image(image):
@@ -71,9 +79,9 @@ def _find_image(view: View, call: Call) -> Image | ImageNotFound:
     return image
 
 
-def _find_own_image(view: View, call: Call) -> Image | Rejection:
+def find_own_image(view: View, call: Call) -> Image | Rejection:
     """The image of the path, to be changed."""
-    image = _find_image(view, call)
+    image = find_image(view, call)
     return image if isinstance(image, Rejection) else call.find_forbidden(image.owner) or image
 
 
@@ -188,6 +196,7 @@ def _make_comparable(value: Any) -> tuple[bool, Any]:
 
 _LIMIT: Final = 25
 _LIMIT_MAX: Final = 1_000
+_SIZE_MAX: Final = 1 << 60
 _VISIBILITIES: Final = (*VISIBILITIES, "all")
 _MEMBER_STATUSES: Final = ("accepted", "pending", "rejected", "all")
 _REPEATED: Final = ("tag", "sort_key", "sort_dir")
@@ -231,19 +240,29 @@ async def list_images(call: Call) -> Response:
 
 
 def _select(call: Call, query: dict[str, str], tags: set[str], view: View) -> list[Image]:
-    least, most = read_parameter(query, "size_min", 0), read_parameter(query, "size_max", 2**31 - 1)
+    least, most = _read_size(query, "size_min", 0), _read_size(query, "size_max", _SIZE_MAX)
+    member_status = query.get("member_status", "accepted")
     is_hidden = read_flag(query, "os_hidden")
     tests = [(name, _make_test(name, value)) for name, value in query.items() if name not in _NOT_FILTERS]
     return [
         image
         for image in view.records.all(Image)
-        if _is_listed(call, image, query.get("visibility"))
+        if _is_listed(call, image, query.get("visibility"), member_status)
         and image.is_hidden == is_hidden
         and tags <= set(image.tags)
         and ("size_min" not in query or (image.size or 0) >= least)
         and ("size_max" not in query or (image.size or 0) <= most)
         and _is_asked_for(image, tests)
     ]
+
+
+def _read_size(query: dict[str, str], name: str, default: int) -> int:
+    text = query.get(name, str(default))
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(_SIZE_MAX))):
+        raise Problem(
+            400, f"{name} is {text[:100]!r}; it must be a whole number of bytes, not more than {_SIZE_MAX}."
+        )
+    return int(text)
 
 
 def _is_asked_for(image: Image, tests: list[tuple[str, ImageTest]]) -> bool:
@@ -255,8 +274,7 @@ def _is_asked_for(image: Image, tests: list[tuple[str, ImageTest]]) -> bool:
 
 
 def _refuse_unknown_values(pairs: list[tuple[str, str]], query: dict[str, str]) -> None:
-    """Refuse values that Glance does not know, and parameters that are given twice. Images have no members,
-    so a ``member_status`` means nothing."""
+    """Refuse values that Glance does not know, and parameters that are given twice."""
     for name, known in (("visibility", _VISIBILITIES), ("member_status", _MEMBER_STATUSES)):
         if query.get(name, known[0]) not in known:
             raise Problem(400, f"{name} is {query[name][:100]!r}; it must be one of {', '.join(known)}.")
@@ -280,7 +298,7 @@ def _make_link(pairs: list[tuple[str, str]]) -> str:
 
 
 async def show_image(call: Call) -> Response:
-    return json(render_image(await call.read(lambda view: _find_image(view, call))))
+    return json(render_image(await call.read(lambda view: find_image(view, call))))
 
 
 async def create_image(call: Call) -> Response:
@@ -304,36 +322,54 @@ async def create_image(call: Call) -> Response:
 
 async def update_image(call: Call) -> Response:
     given = call.request.headers.get("content-type", "").split(";")[0].strip()
-    if given != MEDIA_TYPE:
+    if given == OLD_MEDIA_TYPE:
+        steps = call.convert(renew_patch(call.decode(OldPatch)), Patch)
+    elif given == MEDIA_TYPE:
+        steps = call.decode(Patch)
+    else:
         raise Problem(415, f"The content type is {given!r}; it must be {MEDIA_TYPE}.")
-    changes = read_patch(call.decode(Patch))
+    changes = read_patch(steps)
 
     def after(before: Image) -> Image | Rejection:
         image = patch_image(before, changes)
         return image if isinstance(image, Rejection) else _find_forbidden(call, before, image) or image
 
-    return await _change_image(call, after, lambda image: json(render_image(image)))
+    return await change_image(call, after, lambda image: json(render_image(image)))
 
 
 async def delete_image(call: Call) -> Response:
+    """With its content. Who downloads it gets the rest; who uploads it finds out at the end."""
+
     def propose(view: View, now_s: int) -> Command | Rejection:
-        image = _find_own_image(view, call)
+        image = find_own_image(view, call)
         if isinstance(image, Rejection):
             return image
         if image.is_protected:
             return ImageProtected(image.id)
         return Enact((remove_record(view, image),))
 
-    return await call.submit(propose, lambda view: Response(204))
+    before = await call.read(lambda view: find_own_image(view, call))
+    await call.submit(propose, lambda view: None)
+    if before.content is not None and before.status != "saving":
+        await _remove_content(call, before.content)
+    return Response(204)
 
 
-async def _change_image(
+async def _remove_content(call: Call, name: str) -> None:
+    assert call.services.images is not None, "there are images where they are kept"
+    try:
+        await call.services.images.remove(name)
+    except StoreUnavailable as outage:
+        _log.warning("image %s: its file %s is left to the next sweep: %s", call.params[0], name, outage)
+
+
+async def change_image(
     call: Call, after: Callable[[Image], Image | Rejection], answer: Callable[[Image], Response]
 ) -> Response:
     """Replace the image of the path by what ``after`` makes of it."""
 
     def propose(view: View, now_s: int) -> Command | Rejection:
-        before = _find_own_image(view, call)
+        before = find_own_image(view, call)
         image = before if isinstance(before, Rejection) else after(before)
         if isinstance(image, Rejection):
             return image
@@ -352,31 +388,7 @@ def _read_image(view: View, id: str) -> Image:
     return image
 
 
-# -- files, tags, activation, members -----------------------------------------------------------
-
-
-async def upload_file(call: Call) -> Response:
-    content = call.request.body
-    checksum = hashlib.md5(content, usedforsecurity=False).hexdigest()
-    digest = hashlib.sha512(content).hexdigest()
-
-    def after(image: Image) -> Image | Rejection:
-        if image.status != "queued":
-            return ImageHasContent(image.id, image.status)
-        if image.disk_format is None or image.container_format is None:
-            return ImageFormatsMissing()
-        return msgspec.structs.replace(
-            image, status="active", size=len(content), checksum=checksum, hash_value=digest
-        )
-
-    return await _change_image(call, after, lambda image: Response(204))
-
-
-async def download_file(call: Call) -> Response:
-    image = await call.read(lambda view: _find_image(view, call))
-    if not image.size:
-        return Response(204)
-    raise Problem(404, f"The content of image {image.id} is not kept: only its size and its digests are.")
+# -- tags, activation ---------------------------------------------------------------------------
 
 
 async def add_tag(call: Call) -> Response:
@@ -385,7 +397,7 @@ async def add_tag(call: Call) -> Response:
     def after(image: Image) -> Image:
         return msgspec.structs.replace(image, tags=(*image.tags, name))
 
-    return await _change_image(call, after, lambda image: Response(204))
+    return await change_image(call, after, lambda image: Response(204))
 
 
 async def remove_tag(call: Call) -> Response:
@@ -396,33 +408,27 @@ async def remove_tag(call: Call) -> Response:
             return ImageTagNotFound(image.id, name)
         return msgspec.structs.replace(image, tags=tuple(tag for tag in image.tags if tag != name))
 
-    return await _change_image(call, after, lambda image: Response(204))
+    return await change_image(call, after, lambda image: Response(204))
 
 
 async def deactivate_image(call: Call) -> Response:
     """No server can be made from it until it is active again."""
 
     def after(image: Image) -> Image | Rejection:
-        if image.status == "queued":
+        if image.status not in ("active", "deactivated"):
             return ImageQueued(image.id, "it has never been active")
         return msgspec.structs.replace(image, status="deactivated")
 
-    return await _change_image(call, after, lambda image: Response(204))
+    return await change_image(call, after, lambda image: Response(204))
 
 
 async def reactivate_image(call: Call) -> Response:
     def after(image: Image) -> Image | Rejection:
-        if image.status == "queued":
-            return ImageQueued(image.id, "give it content first")
+        if image.status not in ("active", "deactivated"):
+            return ImageQueued(image.id, "upload it first")
         return msgspec.structs.replace(image, status="active")
 
-    return await _change_image(call, after, lambda image: Response(204))
-
-
-async def list_members(call: Call) -> Response:
-    """No members: an image is for its project, or for all."""
-    await call.read(lambda view: _find_image(view, call))
-    return json({"members": [], "schema": "/v2/schemas/members"})
+    return await change_image(call, after, lambda image: Response(204))
 
 
 ROUTES: Final = (
@@ -431,11 +437,8 @@ ROUTES: Final = (
     Route("GET", "/images/{id}", show_image, policy="get_image"),
     Route("PATCH", "/images/{id}", update_image, policy="modify_image"),
     Route("DELETE", "/images/{id}", delete_image, policy="delete_image"),
-    Route("PUT", "/images/{id}/file", upload_file, policy="upload_image"),
-    Route("GET", "/images/{id}/file", download_file, policy="download_image"),
     Route("PUT", "/images/{id}/tags/{tag}", add_tag, policy="modify_image"),
     Route("DELETE", "/images/{id}/tags/{tag}", remove_tag, policy="modify_image"),
     Route("POST", "/images/{id}/actions/deactivate", deactivate_image, policy="deactivate"),
     Route("POST", "/images/{id}/actions/reactivate", reactivate_image, policy="reactivate"),
-    Route("GET", "/images/{id}/members", list_members, policy="get_members"),
 )

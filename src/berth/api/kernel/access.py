@@ -57,12 +57,22 @@ class Access(NamedTuple):
         return flavor.is_public or self.caller.project_id in flavor.projects or self.is_admin
 
     def may_use_image(self, image: Image) -> bool:
-        return image.visibility in ("public", "community") or self.sees(image.owner)
+        """A member sees the image whatever it has said of it."""
+        return (
+            image.visibility in ("public", "community")
+            or self.sees(image.owner)
+            or image.find_member(self.caller.project_id) is not None
+        )
 
     def finds_by_name(self, image: Image) -> bool:
         """Whether the image may be meant by its name. Anybody can give an image a name that others use: one
-        of another project that is not public must be asked for by its id."""
-        return image.visibility == "public" or image.owner == self.caller.project_id
+        of another project that is not public, and that was not accepted, must be asked for by its id."""
+        member = image.find_member(self.caller.project_id)
+        return (
+            image.visibility == "public"
+            or image.owner == self.caller.project_id
+            or (member is not None and member.status == "accepted")
+        )
 
 
 def policy_refusal(rule: str) -> str:

@@ -37,6 +37,7 @@ from berth.api.kernel.http import (
     request_from_scope,
     send_response,
     send_stream,
+    stream_body,
     wait_for_disconnect,
 )
 from berth.api.kernel.problem import RETRY_SOON, Problem, outage_problem
@@ -93,6 +94,10 @@ class Api(ABC):
 
     def claims(self, request: Request) -> bool:
         """Whether it serves this request although the path is not below its prefix."""
+        return False
+
+    def streams_body(self, method: str, path: str) -> bool:
+        """Whether it takes the body of such a request piece by piece, however long it is."""
         return False
 
     @abstractmethod
@@ -247,15 +252,21 @@ class Application:
         if isinstance(response, StreamResponse):
             # Counted when it begins: how long a client listens says nothing about this server.
             self._report(request, response, started_ns)
-            self._telemetry.stream_begun()
-            try:
-                await send_stream(receive, send, response)
-            finally:
-                self._telemetry.stream_ended()
+            await self._send_stream(receive, send, response)
         else:
             await compress(request, response)
             await send_response(send, response)
             self._report(request, response, started_ns)
+
+    async def _send_stream(self, receive: Receive, send: Send, response: StreamResponse) -> None:
+        if response.length is not None:
+            await send_stream(receive, send, response)
+            return
+        self._telemetry.stream_begun()
+        try:
+            await send_stream(receive, send, response)
+        finally:
+            self._telemetry.stream_ended()
 
     def drain(self) -> None:
         """No more requests come: what would go on for ever ends."""
@@ -304,7 +315,9 @@ class Application:
             caller = NOBODY if api.is_open(request) else await self._identify(request)
             if caller is None:
                 return api.refuse(self._unauthorized(), request)
-            if request.has_body:
+            if request.has_body and api.streams_body(request.method, request.path):
+                request.stream = stream_body(receive)
+            elif request.has_body:
                 await self._read_body(request, receive, caller)
         except Problem as problem:
             return api.refuse(problem, request)
@@ -313,7 +326,8 @@ class Application:
             return api.refuse(Problem(503, text, codes.UNAVAILABLE, headers=RETRY_SOON), request)
         except Unavailable as outage:
             return api.refuse(outage_problem(outage, request), request)
-        _tell_asker(caller, receive)
+        # What comes of a body must not be taken by those who wait for the client to leave.
+        _tell_asker(caller, receive if request.stream is None else None)
         return await api.handle(request, caller)
 
     async def _identify(self, request: Request) -> Caller | None:
@@ -357,7 +371,7 @@ def _describe(request: Request, status: int) -> tracing.Notes:
     return notes
 
 
-def _tell_asker(caller: Caller, receive: Receive) -> None:
+def _tell_asker(caller: Caller, receive: Receive | None) -> None:
     """Tell the engine on whose behalf this task asks, and how it learns that the client has left."""
     project = caller.project_id or caller.user_id or ""
-    ASKER.set(Asker(project, functools.partial(wait_for_disconnect, receive)))
+    ASKER.set(Asker(project, None if receive is None else functools.partial(wait_for_disconnect, receive)))

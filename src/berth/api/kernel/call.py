@@ -16,6 +16,7 @@ from berth.api.kernel.access import Access
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.auth.policy import Policy
 from berth.api.kernel.http import JSON, Request, Response, read_origin
+from berth.api.kernel.image_store import ImageStore
 from berth.api.kernel.ports import PortSource
 from berth.api.kernel.problem import Problem, catch_problems, forbidden
 from berth.api.kernel.rejections import nova_problem
@@ -44,7 +45,8 @@ _encode: Final = msgspec.json.Encoder().encode
 
 class Services(NamedTuple):
     """What handlers work with, the same for every call of every API. ``explanations``: the time in which
-    refusals may be explained that nobody has asked to have explained."""
+    refusals may be explained that nobody has asked to have explained; ``images``: where the contents of
+    images are, if they are kept here."""
 
     engine: Engine
     ids: Ids
@@ -54,6 +56,7 @@ class Services(NamedTuple):
     policy: Policy
     explanations: TimeShare
     ports: PortSource | None = None
+    images: ImageStore | None = None
 
 
 class Call:

@@ -1,5 +1,5 @@
-"""One HTTP exchange, as every API of Berth sees it: a request comes in whole, a response goes out whole,
-or, where there is no end to it, piece by piece.
+"""One HTTP exchange, as every API of Berth sees it: a request comes in whole, a response goes out whole.
+Piece by piece come and go the contents of files, and responses that have no end.
 
 This module knows ASGI so that nothing else has to. It refuses bodies above the limit before reading
 them to the end, and knows nothing of routes, versions or errors beyond that. Of a stream it holds one
@@ -49,7 +49,8 @@ class Request:
 
     ``route`` is the template of the path, once it is known: metrics must not grow with what is asked for.
     ``public_url`` is where clients find this server, if the operator has said so. ``global_id`` is the id
-    that the caller has given the request, if it is one.
+    that the caller has given the request, if it is one. ``stream`` is the body of a request that is not read
+    before it is handled: its pieces; BodyCutShort if the end of it does not come.
     """
 
     __slots__ = (
@@ -63,6 +64,7 @@ class Request:
         "query_string",
         "request_id",
         "route",
+        "stream",
     )
 
     def __init__(
@@ -83,6 +85,7 @@ class Request:
         self.request_id = request_id
         self.client = client
         self.route = "unknown"
+        self.stream: AsyncGenerator[bytes, None] | None = None
         self.public_url: str | None = None
         given = self.headers.get(REQUEST_ID_HEADER)
         self.global_id = given if given is not None and _REQUEST_ID.match(given) else None
@@ -138,13 +141,14 @@ class Response:
 
 
 class StreamResponse(Response):
-    """A response without a foreseeable end. Its ``body`` stays empty: ``pieces`` are what is sent.
+    """A response that is sent piece by piece. Its ``body`` stays empty: ``pieces`` are what is sent. Without
+    a ``length`` it is one of events, which has no foreseeable end.
 
     ``on_end`` is called once, however it ends, and also if it never began. A client that takes longer
     than ``write_seconds`` to accept a piece is dropped.
     """
 
-    __slots__ = ("on_end", "pieces", "write_seconds")
+    __slots__ = ("length", "on_end", "pieces", "write_seconds")
 
     def __init__(
         self,
@@ -152,11 +156,16 @@ class StreamResponse(Response):
         content_type: str,
         on_end: Callable[[], None],
         write_seconds: float,
+        *,
+        status: int = 200,
+        length: int | None = None,
+        headers: Iterable[tuple[str, str]] = (),
     ) -> None:
-        super().__init__(200, b"", content_type)
+        super().__init__(status, b"", content_type, headers)
         self.pieces = pieces
         self.on_end = on_end
         self.write_seconds = write_seconds
+        self.length = length
 
 
 def request_from_scope(scope: Scope) -> Request:
@@ -199,6 +208,18 @@ async def read_body(receive: Receive, limit: int, told_length: int = 0) -> bytes
     return b"".join(chunks)
 
 
+async def stream_body(receive: Receive) -> AsyncGenerator[bytes, None]:
+    """The pieces of a body, as they come. Of what has come the server holds a part: the next is not read from
+    the socket before this one is taken."""
+    has_more = True
+    while has_more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise BodyCutShort
+        has_more = message.get("more_body", False)
+        yield message.get("body", b"")
+
+
 async def send_response(send: Send, response: Response) -> None:
     headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers]
     if response.status not in _WITHOUT_LENGTH:
@@ -210,6 +231,8 @@ async def send_response(send: Send, response: Response) -> None:
 async def send_stream(receive: Receive, send: Send, response: StreamResponse) -> None:
     """Send pieces until there are no more, the client has gone, or it does not take them any longer."""
     headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers]
+    if response.length is not None:
+        headers.append((b"content-length", b"%d" % response.length))
     sending = asyncio.create_task(_send_pieces(send, response, headers))
     leaving = asyncio.create_task(wait_for_disconnect(receive))
     try:

@@ -441,13 +441,38 @@ ROWS: Final[dict[type[Rejection], Row]] = {
         nova=Wording(403, "Image {r.id} is protected: set protected to false first."),
     ),
     r.ImageHasContent: Row(
-        nova=Wording(409, "Image {r.id} is {r.status}: it has its content already."),
+        nova=Wording(409, "Image {r.id} is {r.status}: its content cannot be uploaded again."),
     ),
     r.ImageFormatsMissing: Row(
         nova=Wording(400, "disk_format and container_format must be set before content is uploaded."),
     ),
+    r.ImageFormatFixed: Row(
+        nova=Wording(403, "{r.field} can only be changed while the image is queued; it is {r.status}."),
+    ),
     r.ImageQueued: Row(
-        nova=Wording(403, "Image {r.id} is queued: {r.reason}."),
+        nova=Wording(403, "Image {r.id} has no content yet: {r.reason}."),
+    ),
+    r.ImageGone: Row(
+        nova=Wording(410, "Image {r.id} was deleted while its content was uploaded."),
+    ),
+    r.ImagesFull: Row(
+        nova=Wording(
+            413,
+            "All images of the region may have {r.limit} bytes (images_bytes_max); they have {r.used}, and "
+            "this one would add {r.asked}.",
+        ),
+    ),
+    r.ImageNotShared: Row(
+        nova=Wording(403, "Only shared images have members: image {r.id} is {r.visibility}."),
+    ),
+    r.ImageMemberExists: Row(
+        nova=Wording(409, "Project {r.project} is a member of image {r.id} already."),
+    ),
+    r.ImageMemberNotFound: Row(
+        nova=Wording(404, "Project {r.project} is not a member of image {r.id}."),
+    ),
+    r.TooManyImageMembers: Row(
+        nova=Wording(413, "Image {r.id} has {r.limit} members, and may not have more."),
     ),
     r.ImageTagNotFound: Row(
         nova=Wording(404, "Image {r.id} has no tag {r.tag}."),

@@ -76,11 +76,54 @@ class ImageFormatsMissing(Rejection, frozen=True):
     """An image gets its content after its formats."""
 
 
+class ImageFormatFixed(Rejection, frozen=True):
+    """The format that a content was judged by stays. ``field``: disk_format or container_format."""
+
+    field: str
+    status: str
+
+
 class ImageQueued(Rejection, frozen=True):
     """An image without content is neither activated nor deactivated. The reason is a clause."""
 
     id: str
     reason: str
+
+
+class ImageGone(Rejection, frozen=True):
+    """It was deleted while its content was uploaded."""
+
+    id: str
+
+
+class ImagesFull(Rejection, frozen=True):
+    """All images of the region together, in bytes."""
+
+    limit: int
+    used: int
+    asked: int
+
+
+class ImageNotShared(Rejection, frozen=True):
+    """Only an image that is shared has members."""
+
+    id: str
+    visibility: str
+
+
+class ImageMemberExists(Rejection, frozen=True):
+    id: str
+    project: str
+
+
+class ImageMemberNotFound(Rejection, frozen=True):
+    id: str
+    project: str
+
+
+class TooManyImageMembers(Rejection, frozen=True):
+    id: str
+    limit: int
 
 
 class ImageTagNotFound(Rejection, frozen=True):

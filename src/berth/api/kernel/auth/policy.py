@@ -66,11 +66,11 @@ class Policy:
     def _decide(self, rule: str, caller: Caller, project_id: str | None) -> bool:
         if not caller.project_id or caller.system_scope is not None or caller.domain_id is not None:
             return False
-        # Glance's rules call the project of an image its owner.
-        target: dict[str, Any] = {"project_id": project_id, "owner": project_id}
+        # Glance's rules call the project of an image its owner, and one that it is shared with a member.
+        target: dict[str, Any] = {"project_id": project_id, "owner": project_id, "member_id": project_id}
         if project_id is None:
             own = caller.project_id
-            target = {"project_id": own, "owner": own, "user_id": caller.user_id}
+            target = {"project_id": own, "owner": own, "member_id": own, "user_id": caller.user_id}
         credentials: dict[str, Any] = {
             "user_id": caller.user_id,
             "project_id": caller.project_id,
@@ -146,7 +146,7 @@ def _is_remote(rule: object) -> bool:
 
 def _refuse_failing(enforcer: oslo.Enforcer, path: Path) -> None:
     """Refuse rules that cannot be evaluated, such as those that refer to each other in a circle."""
-    target = {"project_id": "", "owner": "", "user_id": ""}
+    target = {"project_id": "", "owner": "", "member_id": "", "user_id": ""}
     for rule in RULES:
         for roles in ([], _ROLES):
             credentials = target | {"roles": roles}

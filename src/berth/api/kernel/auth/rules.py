@@ -303,6 +303,10 @@ _IMAGE: Final = {
     "download_image": f"{_ADMIN} or (role:member and ({_SHOWN}))",
     "upload_image": _IMAGE_MEMBER,
     "get_members": f"{_ADMIN} or role:reader and ({_OWNED} or project_id:%(member_id)s)",
+    "get_member": f"{_ADMIN} or role:reader and ({_OWNED} or project_id:%(member_id)s)",
+    "add_member": _IMAGE_MEMBER,
+    "modify_member": f"{_ADMIN} or (role:member and project_id:%(member_id)s)",
+    "delete_member": _IMAGE_MEMBER,
     "deactivate": _IMAGE_MEMBER,
     "reactivate": _IMAGE_MEMBER,
 }
