@@ -96,3 +96,13 @@ def test_a_refusal_shows_its_sentence_and_its_request(console: Console) -> None:
     alert = console.page.get_by_role("alert")
     expect(alert).to_contain_text("00000000-0000-4000-8000-000000000000")
     expect(alert).to_contain_text("req-")
+
+
+def test_what_was_removed_and_left_is_seen_on_a_narrow_screen(console: Console) -> None:
+    console.page.set_viewport_size({"width": 360, "height": 740})
+    console.enter("why?vcpus=100000&ram=1&disk=1")
+    heading = console.page.get_by_role("columnheader", name="Left")
+    expect(heading).to_be_visible()
+    box = heading.bounding_box()
+    assert box is not None
+    assert box["x"] + box["width"] <= 360

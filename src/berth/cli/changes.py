@@ -35,10 +35,13 @@ def find_telling(changes: list[dict[str, Any]]) -> dict[str, Any]:
     return min(changes, key=lambda one: _TELLING.index(one["kind"]) if one["kind"] in _TELLING else 99)
 
 
-def format_change(change: dict[str, Any]) -> str:
-    """A change in a line: server db: state building -> active, host-1."""
+def format_change(change: dict[str, Any], names: dict[str, str]) -> str:
+    """A change in a line: server db: state building -> active, host-1. ``names``: of objects without one in
+    the change itself."""
     kind = str(change["kind"]).replace("_", " ")
-    name = find_name(change)
+    if change["kind"] == "inventory":
+        kind = f"inventory {clean(change['resource_class'])} of"
+    name = find_name(change, names)
     before, after = change.get("before"), change.get("after")
     if change["kind"] == "host":
         # A host has a status only while something is unusual about it.
@@ -62,13 +65,13 @@ def _describe_status(status: Any) -> str:
     return ", ".join(said) or "healthy"
 
 
-def find_name(change: dict[str, Any]) -> str:
+def find_name(change: dict[str, Any], names: dict[str, str]) -> str:
     """What the object is called, or else its uuid."""
     for fields in (change.get("after"), change.get("before"), change):
         if isinstance(fields, dict) and isinstance(fields.get("name"), str) and fields["name"]:
             return clean(fields["name"])
-    found = (change[field] for field in _OBJECT_FIELDS if isinstance(change.get(field), str))
-    return clean(next(found, ""))
+    found = next((change[field] for field in _OBJECT_FIELDS if isinstance(change.get(field), str)), "")
+    return clean(names.get(found, found))
 
 
 def _compare(before: Any, after: Any) -> str:

@@ -160,7 +160,7 @@ def show_event(event: dict[str, Any], kind: str | None = None) -> Text:
     shown.append(f"  {clean(event['request_id'])}", style="not bold dim")
     changes = _list_news(event, kind)
     for change in changes[:_CHANGES_SHOWN]:
-        shown.append(f"\n  {format_change(change)}", style="not bold")
+        shown.append(f"\n  {format_change(change, event.get('names', {}))}", style="not bold")
     more = len(changes) - _CHANGES_SHOWN
     if more > 0:
         shown.append(f"\n  {more:,} more", style="not bold")

@@ -104,7 +104,7 @@ def make_change_table(changes: list[dict[str, Any]], now_s: float) -> TableView:
 def _format_changes(event: dict[str, Any]) -> str:
     changes = event["changes"]
     more = event.get("changes_total", len(changes)) - 1
-    text = format_change(find_telling(changes)) if changes else event["action"]
+    text = format_change(find_telling(changes), event.get("names", {})) if changes else event["action"]
     return f"{text} (and {more} more)" if more > 0 else text
 
 

@@ -482,6 +482,7 @@ declare namespace Api {
     changes: Array<ResourceClassChange | TraitChange | ProviderChange | VersionChange | InventoryChange | TraitsChange | AggregatesChange | ConsumerChange | AggregateChange | HostChange | GroupChange | MemberChange | ServerChange | MigrationChange | FlavorChange | ImageChange | ActionChange | ComputeHostChange | ComputeAggregateChange | CellChange | ClusterChange | DrainChange | QuotasChange | AssignmentChange | InternalChange | UnreadableChange>;
     global_request_id?: string | null;
     index: number;
+    names?: Record<string, string>;
     project: string | null;
     request_id: string;
     user: string | null;
@@ -783,6 +784,7 @@ declare namespace Api {
     changes: Array<ResourceClassChange | TraitChange | ProviderChange | VersionChange | InventoryChange | TraitsChange | AggregatesChange | ConsumerChange | AggregateChange | HostChange | GroupChange | MemberChange | ServerChange | MigrationChange | FlavorChange | ImageChange | ActionChange | ComputeHostChange | ComputeAggregateChange | CellChange | ClusterChange | DrainChange | QuotasChange | AssignmentChange | InternalChange | UnreadableChange>;
     changes_total: number;
     index: number;
+    names: Record<string, string>;
     project: string | null;
     request_id: string;
     user: string | null;

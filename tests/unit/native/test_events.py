@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from berth.api.kernel.http import StreamResponse, send_stream
+from berth.api.native.changes import NAMES_MAX
 from berth.engine import Engine, Pruned, Unavailable
 from berth.model.events import Batch
 from berth.model.ids import Index
@@ -57,6 +58,27 @@ async def test_changes_are_shown_by_name(world: ApplicationWorld) -> None:
     assert changes["consumer"]["consumer"] == uuid_of(11)
     assert changes["consumer"]["before"]["allocations"] == {uuid_of(1): {"CUSTOM_A": 2}}
     assert changes["consumer"]["after"] is None
+
+
+async def test_what_has_only_a_uuid_in_a_change_is_named_beside_it(world: ApplicationWorld) -> None:
+    hosts = range(1, NAMES_MAX + 3)
+    for number in hosts:
+        await world.host(number, {"VCPU": 8})
+    begun = (await world.get("/berth/v1/events?newest=true&limit=1")).json["index"]
+    await world.claim(1000, {1: {"VCPU": 1}, 2: {"VCPU": 1}})
+    await world.claim(1001, {number: {"VCPU": 1} for number in hosts if number > 1})
+    await world.change("DELETE", f"/allocations/{uuid_of(1000)}")
+    disabling = {"host": {"disabled": True, "reason": "new disks"}}
+    await world.change("PATCH", f"/berth/v1/hosts/{uuid_of(2)}", disabling)
+    await world.change("DELETE", f"/resource_providers/{uuid_of(1)}")
+    after = f"/berth/v1/events?after={begun}"
+    claimed, claimed_much, released, disabled, *_ = (await world.get(after)).json["events"]
+    # A provider that is gone has no name any more.
+    assert claimed["names"] == released["names"] == disabled["names"] == {uuid_of(2): "host-2"}
+    assert len(claimed_much["names"]) == NAMES_MAX
+    overview = (await world.get("/berth/v1/overview")).json["overview"]
+    [shown] = [one for one in overview["last_changes"] if one["request_id"] == disabled["request_id"]]
+    assert shown["names"] == {uuid_of(2): "host-2"}
 
 
 async def test_a_class_that_is_gone_shows_as_its_number(world: ApplicationWorld) -> None:

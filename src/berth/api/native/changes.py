@@ -7,7 +7,7 @@ the program when it is loaded.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeVar, get_args
 
 import msgspec
@@ -20,7 +20,7 @@ from berth.model.clusters import Cluster
 from berth.model.drains import Drain
 from berth.model.events import AnyRecord, Batch, Entry
 from berth.model.groups import Group, Membership
-from berth.model.ids import ClassId
+from berth.model.ids import ClassId, ProviderId
 from berth.model.placement import Consumer, Holdings, HostStatus, Inventory, Label
 from berth.model.saga_runs import Agent, Assignment, HostTree, Instance, Outbox, SagaRun, SyncPosition, Term
 from berth.model.servers import (
@@ -45,6 +45,8 @@ TEXT_MAX: Final = 255
 MAP_TEXT_MAX: Final = 2048
 """How many characters of a map are shown, keys and values together."""
 LIST_MAX: Final = 32
+NAMES_MAX: Final = 32
+"""How many objects of an event are told by their names, too."""
 
 V = TypeVar("V")
 
@@ -52,7 +54,27 @@ ClassNames = Mapping[ClassId, str]
 """The names of classes now. One that is gone shows as its number."""
 
 
-def event_of(batch: Batch, entry: Entry, names: ClassNames) -> wire.Event:
+class Names(msgspec.Struct, frozen=True):
+    """What things are called now. ``find``: the name of a provider or a server; None if it is gone."""
+
+    classes: ClassNames
+    find: Callable[[str], str | None]
+
+
+def names_of(view: View) -> Names:
+    def find(id: str) -> str | None:
+        provider = view.providers.get(ProviderId(id))
+        if provider is not None:
+            return provider.name
+        server = view.records.get(Server, id)
+        return None if server is None else server.name
+
+    classes = {id: view.classes.name_of(id) for id in view.classes.ids()}
+    return Names(classes, find)
+
+
+def event_of(batch: Batch, entry: Entry, names: Names) -> wire.Event:
+    changes = [change_of(event, names.classes) for event in entry.events]
     return wire.Event(
         batch.index,
         show_time_ns(batch.at_ns),
@@ -60,9 +82,36 @@ def event_of(batch: Batch, entry: Entry, names: ClassNames) -> wire.Event:
         entry.origin.user,
         entry.origin.project,
         entry.origin.action,
-        [change_of(event, names) for event in entry.events],
+        changes,
         entry.origin.global_id,
+        find_names(changes, names),
     )
+
+
+def find_names(changes: list[wire.Change], names: Names) -> dict[str, str]:
+    """The names of providers and servers that changes have by their uuids only."""
+    found: dict[str, str] = {}
+    for change in changes:
+        for id in _list_nameless(change):
+            name = None if id in found else names.find(id)
+            if name is not None:
+                found[id] = name
+            if len(found) == NAMES_MAX:
+                return found
+    return found
+
+
+def _list_nameless(change: wire.Change) -> Iterator[str]:
+    match change:
+        case wire.ConsumerChange():
+            yield change.consumer
+            for state in (change.before, change.after):
+                if state is not None:
+                    yield from state.allocations
+        case wire.HostChange() | wire.InventoryChange() | wire.TraitsChange() | wire.AggregatesChange():
+            yield change.provider
+        case wire.MemberChange():
+            yield change.consumer
 
 
 def change_of(event: e.Event, names: ClassNames) -> wire.Change:
@@ -82,10 +131,6 @@ def change_of(event: e.Event, names: ClassNames) -> wire.Change:
 
 _unreadable: Final[set[str]] = set()
 """Kinds of events that were logged as unreadable, in this process."""
-
-
-def class_names(view: View) -> dict[ClassId, str]:
-    return {id: view.classes.name_of(id) for id in view.classes.ids()}
 
 
 def require_all(kinds: Any, named: set[type], table: str) -> None:

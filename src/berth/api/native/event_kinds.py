@@ -456,7 +456,9 @@ Change = (
 
 class Event(msgspec.Struct):
     """What one request changed. Requests that were written together share an ``index``.
-    ``global_request_id`` is the id that the caller sent with the request, if it sent one."""
+    ``global_request_id`` is the id that the caller sent with the request, if it sent one. ``names`` are those
+    that providers and servers have now which the changes have by their uuids: of the first 32 that are still
+    there."""
 
     index: JournalIndex
     at: Time
@@ -466,6 +468,7 @@ class Event(msgspec.Struct):
     action: Annotated[str, Meta(description="Method and path of the request.")]
     changes: list[Change]
     global_request_id: str | None = None
+    names: dict[str, str] = {}
 
 
 class Events(msgspec.Struct):

@@ -20,7 +20,7 @@ from berth.api.kernel.problem import Problem, outage_problem
 from berth.api.kernel.times import show_time_ns
 from berth.api.native import event_kinds as wire
 from berth.api.native.calls import NativeCall
-from berth.api.native.changes import ClassNames, class_names, event_of
+from berth.api.native.changes import Names, event_of, names_of
 from berth.api.native.event_filters import EventFilter, FilterQuery, find_subjects
 from berth.engine import Engine, Pruned, Unavailable
 from berth.model.events import Batch
@@ -63,7 +63,7 @@ async def read_filter(call: NativeCall, query: FilterQuery) -> EventFilter | Non
 class EventPage:
     """One page, as it is being filled."""
 
-    def __init__(self, call: NativeCall, names: ClassNames, chosen: EventFilter | None) -> None:
+    def __init__(self, call: NativeCall, names: Names, chosen: EventFilter | None) -> None:
         self._engine = call.services.engine
         self._clock = call.services.clock
         self._limit: int = call.query.limit
@@ -120,7 +120,7 @@ class EventPage:
 
 async def make_page(call: NativeCall, chosen: EventFilter | None, span: Span, current: Index) -> wire.Events:
     """From the oldest on."""
-    page = EventPage(call, await call.read(class_names), chosen)
+    page = EventPage(call, await call.read(names_of), chosen)
     at = span.after
     async for batch in _read_forwards(call.services.engine, span.after):
         if page.is_full or page.has_looked_enough:
@@ -137,7 +137,7 @@ async def make_newest_page(
     call: NativeCall, chosen: EventFilter | None, span: Span, current: Index
 ) -> wire.Events:
     """From the newest on, newest first. ``next`` is where the next page begins: before that index."""
-    page = EventPage(call, await call.read(class_names), chosen)
+    page = EventPage(call, await call.read(names_of), chosen)
     at = Index(span.last + 1)
     async for batch in _read_backwards(call.services.engine, span.after, span.last):
         if page.is_full or page.has_looked_enough:

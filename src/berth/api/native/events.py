@@ -37,7 +37,7 @@ from berth.api.kernel.http import Request, Response, StreamResponse
 from berth.api.kernel.problem import Problem, outage_problem
 from berth.api.native import event_kinds as wire
 from berth.api.native.calls import NativeCall, NativeRoute, make_refusal, respond
-from berth.api.native.changes import ClassNames, class_names, event_of
+from berth.api.native.changes import Names, event_of, names_of
 from berth.api.native.event_filters import EventFilter, FilterQuery
 from berth.api.native.event_pages import (
     CHANGES_AT_ONCE,
@@ -358,7 +358,7 @@ class Feed:
     async def _read_step(self, index: Index) -> list[Rendered]:
         try:
             batches = await self._engine.history(index, STEP_BATCHES)
-            names = await self._engine.read(class_names)
+            names = await self._engine.read(names_of)
         except Pruned as too_old:
             raise pruned_problem(too_old.oldest) from too_old
         except Unavailable as outage:
@@ -376,7 +376,7 @@ class Feed:
         return step
 
 
-async def _render(batch: Batch, names: ClassNames) -> bytes:
+async def _render(batch: Batch, names: Names) -> bytes:
     lines = []
     changes = 0
     for entry in batch.entries:

@@ -30,7 +30,7 @@ from berth.api.kernel.times import show_time, show_time_ns
 from berth.api.native import event_kinds as wire
 from berth.api.native.calls import NativeCall, NativeRoute, respond
 from berth.api.native.cells import CellDetail, describe_cells
-from berth.api.native.changes import ClassNames, change_of, class_names
+from berth.api.native.changes import Names, change_of, find_names, names_of
 from berth.api.native.fields import JournalIndex, Time
 from berth.api.native.hosts import Use, show_use
 from berth.api.native.operations import is_overdue
@@ -107,7 +107,7 @@ class Wrong(msgspec.Struct):
 
 
 class LastChange(msgspec.Struct):
-    """What one request changed: as in the event feed, with the first of its changes."""
+    """What one request changed: as in the event feed, with the first of its changes and their names."""
 
     index: JournalIndex
     at: Time
@@ -117,6 +117,7 @@ class LastChange(msgspec.Struct):
     action: str
     changes: list[wire.Change]
     changes_total: int
+    names: dict[str, str]
 
 
 class OverviewDetail(msgspec.Struct):
@@ -489,7 +490,7 @@ class LastChanges:
         self._reading = asyncio.Lock()
         self.newest: deque[LastChange] = deque(maxlen=_CHANGES_MAX)
 
-    async def read_up_to(self, index: Index, names: ClassNames) -> list[LastChange]:
+    async def read_up_to(self, index: Index, names: Names) -> list[LastChange]:
         async with self._reading:
             after = Index(max(self._at, index - _BATCHES_MAX))
             if after < index:
@@ -505,7 +506,7 @@ class LastChanges:
             return await self._engine.history(Index(too_old.oldest - 1), _BATCHES_MAX)
 
 
-def _summarize(batch: Batch, names: ClassNames) -> Iterator[LastChange]:
+def _summarize(batch: Batch, names: Names) -> Iterator[LastChange]:
     for entry in batch.entries[-_CHANGES_MAX:]:
         changes = list(islice(_list_news(entry, names), _CHANGES_SHOWN))
         if changes:
@@ -519,12 +520,13 @@ def _summarize(batch: Batch, names: ClassNames) -> Iterator[LastChange]:
                 origin.action,
                 changes,
                 len(entry.events),
+                find_names(changes, names),
             )
 
 
-def _list_news(entry: Entry, names: ClassNames) -> Iterator[wire.Change]:
+def _list_news(entry: Entry, names: Names) -> Iterator[wire.Change]:
     for event in entry.events[: 10 * _CHANGES_SHOWN]:
-        change = change_of(event, names)
+        change = change_of(event, names.classes)
         if change.__struct_config__.tag not in _QUIET:
             yield change
 
@@ -539,7 +541,7 @@ async def show_overview(call: NativeCall) -> Response:
     if counting is not None and kept.fits.made_at_s is None:
         # There is nothing yet to show meanwhile.
         await asyncio.wait((counting,))
-    index, names = await call.read(lambda view: (view.index, class_names(view)))
+    index, names = await call.read(lambda view: (view.index, names_of(view)))
     changes = await kept.changes.read_up_to(index, names)
     return respond(OneOverview(await call.read(lambda view: _describe(view, call, changes))))
 

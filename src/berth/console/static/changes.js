@@ -3,7 +3,6 @@
 
 import { html, nothing } from "./vendor/lit-html/lit-html.js";
 import { linkTo } from "./address.js";
-import { findHost } from "./fleet.js";
 import { formatAmount } from "./format.js";
 
 /** @typedef {import("./sources.js").AnyChange} AnyChange */
@@ -54,13 +53,15 @@ export function isNoise(change, kind = "") {
 /**
  * The changes of one request. What one of them calls by its name, the others are called by too.
  * @param {AnyChange[]} changes
+ * @param {Record<string, string>} names of what has none in a change
  * @param {number} most
  * @param {string} [kind] that is asked for
  */
-export function drawChanges(changes, most, kind = "") {
+export function drawChanges(changes, names, most, kind = "") {
   const shown = changes.filter((change) => !isNoise(change, kind));
-  const names = new Map(shown.map(subjectOf).filter(({ name }) => name !== "").map(({ id, name }) => [id, name]));
-  return shown.slice(0, most).map((change) => drawChange(change, names));
+  const own = shown.map(subjectOf).filter(({ name }) => name !== "");
+  const all = new Map([...Object.entries(names), ...own.map(({ id, name }) => /** @type {[string, string]} */ ([id, name]))]);
+  return shown.slice(0, most).map((change) => drawChange(change, all));
 }
 
 /**
@@ -70,10 +71,10 @@ export function drawChanges(changes, most, kind = "") {
 function drawChange(change, names) {
   const { kind, id } = subjectOf(change);
   const view = VIEWS[kind];
-  const shown = names.get(id) ?? findHost(id)?.name ?? id;
-  return html`<div class="changed"><span class="quiet">${kind.replaceAll("_", " ")}</span>
+  const shown = names.get(id) ?? id;
+  return html`<div class="changed"><span class="quiet">${kind.replaceAll("_", " ")}${change.kind === "inventory" ? ` ${change.resource_class}` : ""}</span>
     ${view === undefined ? html`<a href=${linkTo("journal", "", { subject: id })}>${shown}</a>` : html`<a href=${linkTo(view, id)}>${shown}</a>`}
-    ${drawDifference(change)}</div>`;
+    ${drawDifference(change, names)}</div>`;
 }
 
 /**
@@ -93,25 +94,42 @@ function isDifferent(change) {
   return isPlain(sides.after) || changedFields(sides.before, sides.after).length > 0;
 }
 
-/** @param {AnyChange} change */
-function drawDifference(change) {
+/**
+ * @param {AnyChange} change
+ * @param {Map<string, string>} names
+ */
+function drawDifference(change, names) {
   const sides = sidesOf(change);
   if (sides === null) return nothing;
   const { before, after } = sides;
-  if (before === null) return html`<span class="chip good">new</span> ${drawFields({ name: after.name }, after)}`;
+  if (before === null) return html`<span class="chip good">new</span> ${drawFields({ name: after.name }, after, names)}`;
   if (after === null) return html`<span class="chip quiet">gone</span>`;
-  return drawFields(before, after);
+  return drawFields(before, after, names);
 }
 
 /**
  * @param {any} before
  * @param {any} after
+ * @param {Map<string, string>} names of objects
  */
-function drawFields(before, after) {
+function drawFields(before, after, names) {
+  if (Array.isArray(before) && Array.isArray(after)) return drawList(before, after);
   if (isPlain(after)) return html`<span>${tell(before)} → ${tell(after)}</span>`;
-  const names = changedFields(before, after);
-  const rest = names.length - FIELDS_SHOWN;
-  return html`${names.slice(0, FIELDS_SHOWN).map((name) => html`<span class="field">${name} ${before[name] === undefined ? nothing : html`${tell(before[name], name)} → `}<b>${tell(after[name], name)}</b></span> `)}${rest > 0 ? html`<span class="quiet">and ${rest} more</span>` : nothing}`;
+  const fields = changedFields(before, after);
+  const rest = fields.length - FIELDS_SHOWN;
+  const show = (/** @type {any} */ side, /** @type {string} */ field) => (field === "allocations" ? cut(tellAllocations(side[field] ?? {}, names)) : tell(side[field]));
+  return html`${fields.slice(0, FIELDS_SHOWN).map((field) => html`<span class="field">${field} ${before[field] === undefined ? nothing : html`${show(before, field)} → `}<b>${show(after, field)}</b></span> `)}${rest > 0 ? html`<span class="quiet">and ${rest} more</span>` : nothing}`;
+}
+
+/**
+ * What has come into a list, and what has gone from it.
+ * @param {unknown[]} before
+ * @param {unknown[]} after
+ */
+function drawList(before, after) {
+  const came = after.filter((one) => !before.includes(one));
+  const went = before.filter((one) => !after.includes(one));
+  return html`${came.length === 0 ? nothing : html`<span class="field">with <b>${cut(came.join(", "))}</b></span> `}${went.length === 0 ? nothing : html`<span class="field">without <b>${cut(went.join(", "))}</b></span>`}`;
 }
 
 /** @param {unknown} value */
@@ -127,20 +145,22 @@ function changedFields(before, after) {
   return Object.keys({ ...before, ...after }).filter((name) => !NOISE.has(name) && JSON.stringify(before[name]) !== JSON.stringify(after[name]));
 }
 
-/**
- * @param {unknown} value
- * @param {string} [name] of the field
- */
-function tell(value, name = "") {
-  const text = name === "allocations" ? tellAllocations(/** @type {any} */ (value ?? {})) : value === null || value === undefined ? "none" : typeof value === "object" ? JSON.stringify(value).replaceAll('"', "") : String(value);
+/** @param {unknown} value */
+function tell(value) {
+  return cut(value === null || value === undefined ? "none" : typeof value === "object" ? JSON.stringify(value).replaceAll('"', "") : String(value));
+}
+
+/** @param {string} text */
+function cut(text) {
   return text.length > TEXT_SHOWN ? `${text.slice(0, TEXT_SHOWN)} …` : text;
 }
 
 /**
- * What is held of which provider. Hosts have their names, as far as they are known.
+ * What is held of which provider.
  * @param {Record<string, Record<string, number>>} allocations
+ * @param {Map<string, string>} names
  */
-function tellAllocations(allocations) {
-  const parts = Object.entries(allocations).map(([provider, held]) => `${Object.entries(held).map(([name, amount]) => `${name} ${formatAmount(name, amount)}`).join(", ")} on ${findHost(provider)?.name ?? provider.slice(0, 8)}`);
+function tellAllocations(allocations, names) {
+  const parts = Object.entries(allocations).map(([provider, held]) => `${Object.entries(held).map(([name, amount]) => `${name} ${formatAmount(name, amount)}`).join(", ")} on ${names.get(provider) ?? provider.slice(0, 8)}`);
   return parts.join("; ") || "nothing";
 }

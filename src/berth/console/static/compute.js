@@ -47,7 +47,8 @@ const TONES = { ACTIVE: "good", ERROR: "bad", SHUTOFF: "quiet", SHELVED: "quiet"
 /** @param {ComputeServer} server */
 export function statusChip(server) {
   const task = server["OS-EXT-STS:task_state"];
-  return chip(TONES[server.status] ?? "busy", task ? `${server.status}, ${task}` : server.status);
+  const isSaid = !task || task.toUpperCase() === server.status;
+  return chip(TONES[server.status] ?? "busy", isSaid ? server.status : `${server.status}, ${task}`);
 }
 
 /** The part of a query that asks for the servers of all projects, where the caller may. */

@@ -11,9 +11,11 @@ import { redraw } from "../frame.js";
 import { ago, chip, facts, link, panel, refusalOf, show, table } from "../parts.js";
 import { may } from "../session.js";
 import { ofKind, use } from "../sources.js";
+import { drawSpread } from "./groups.js";
 
 /** @typedef {Api.ClusterDetail} Cluster */
 
+const GROUPS_SPREAD = 8;
 const concerns = ofKind("cluster", "server", "host");
 /** @type {Record<string, import("../parts.js").Tone>} */
 const TONES = { active: "good", degraded: "warn", error: "bad" };
@@ -25,7 +27,7 @@ export function drawClusters() {
     { name: "cluster", label: "Name", by: (one) => one.name, cell: (one) => link("cluster", one.uuid, one.name) },
     { name: "state", label: "State", by: (one) => one.state, cell: (one) => html`${chip(TONES[one.state] ?? "busy", one.state)}${one.fault ? html`<div class="quiet">${one.fault}</div>` : nothing}` },
     { name: "ready", label: "Nodes ready", by: (one) => one.progress.ready, cell: (one) => `${one.progress.ready} of ${one.progress.wanted}`, isNumber: true },
-    { name: "apart", label: "Keeps apart", by: (one) => one.anti_affinity.join(", "), cell: (one) => tellRule(one) },
+    { name: "apart", label: "Keeps apart", by: (one) => one.anti_affinity.join(", "), cell: (one) => tellRule(one), isWide: true },
     { name: "project", label: "Project", by: (one) => one.project_id, isWide: true },
     { name: "updated", label: "Changed", by: (one) => one.updated_at, cell: (one) => ago(one.updated_at), isWide: true },
   ];
@@ -172,6 +174,7 @@ export function drawCluster({ id }) {
     ${cluster.fault ? html`<div class="refusal"><p>${cluster.fault}</p></div>` : nothing}
     ${panel("What it is", facts([["Id", html`<code>${cluster.uuid}</code>`], ["Keeps apart", tellRule(cluster)], ...groupsOf(cluster), ["Project", cluster.project_id], ...cluster.node_groups.map((group) => /** @type {[string, string]} */ ([`Node group ${group.name}`, `${group.count} × ${group.flavor}`]))]))}
     ${cluster.nodes.some((node) => node.host_name !== null) ? panel("Nodes by host", drawGrid(cluster)) : nothing}
+    ${cluster.anti_affinity_domain !== "host" && may("berth:groups:show") ? cluster.groups.slice(0, GROUPS_SPREAD).map(drawSpread) : nothing}
     ${panel("Nodes", table("Nodes", nodeColumns(cluster), cluster.nodes, (one) => one.name, { empty: "It has no nodes." }))}`);
 }
 
@@ -190,7 +193,7 @@ async function readCluster(id) {
  */
 function groupsOf({ groups }) {
   if (groups.length === 0 || !may("berth:groups:show")) return [];
-  return [[count(groups.length, "group"), html`${groups.map((uuid, place) => html`${link("group", uuid, `group ${place + 1}`)} `)}`]];
+  return [[groups.length === 1 ? "Group" : "Groups", html`${groups.map((uuid, place) => html`${link("group", uuid, `group ${place + 1}`)} `)}`]];
 }
 
 /** @param {Cluster} cluster */
@@ -215,9 +218,9 @@ function nodeColumns(cluster) {
   const hasHosts = cluster.nodes.some((node) => node.host_name !== null);
   return [
     { name: "node", label: "Node", by: (one) => one.name, cell: (one) => link("server", one.server_uuid, one.name) },
-    { name: "status", label: "State", by: (one) => one.status, cell: (one) => html`${chip(one.status === "ACTIVE" && !one.host_down ? "good" : one.status === "ERROR" || one.host_down ? "bad" : "busy", one.state === "wanted" ? one.status : `${one.status}, ${one.state}`)}${one.fault ? html`<div class="quiet">${one.fault}</div>` : nothing}` },
+    { name: "status", label: "State", by: (one) => one.status, cell: (one) => html`${chip(one.status === "ACTIVE" && !one.host_down ? "good" : one.status === "ERROR" || one.host_down ? "bad" : "busy", [one.status, ...(one.state === "wanted" ? [] : [one.state]), ...(one.host_down ? ["host down"] : [])].join(", "))}${one.fault ? html`<div class="quiet">${one.fault}</div>` : nothing}` },
     ...(hasHosts ? [{ name: "host", label: "Host", by: (/** @type {Api.ClusterNode} */ one) => one.host_name ?? "", cell: (/** @type {Api.ClusterNode} */ one) => (one.host_name === null ? html`` : link("host", one.host_name)) }] : []),
-    { name: "group", label: "Group", by: (one) => (one.group_uuid === null ? 0 : cluster.groups.indexOf(one.group_uuid) + 1), isNumber: true },
+    { name: "group", label: "Group", by: (one) => (one.group_uuid === null ? 0 : cluster.groups.indexOf(one.group_uuid) + 1), isNumber: true, isWide: true },
     { name: "do", label: "", by: () => "", cell: (one) => (may("berth:clusters:update") && (one.host_down || one.status === "ERROR") ? html`<button @click=${() => askFirst(replacing(cluster, one))}>Replace</button>` : html``) },
   ];
 }

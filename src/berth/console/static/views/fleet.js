@@ -41,7 +41,7 @@ export function drawFleet({ query }) {
     <section class="panel" aria-label="What is shown">
       ${filters(
         choice("as", "Show as", [["", "squares"], ["table", "table"]]),
-        choice("group", "Group by", groupings(), "cell"),
+        isTable ? html`` : choice("group", "Group by", groupings(), "cell"),
         isTable ? html`` : choice("by", "Colour by", [...classes.map((name) => /** @type {[string, string]} */ ([name, `fullness of ${name}`])), ["state", "state alone"], ["failures", "failed builds"]], by),
         textFilter("name", "Name has", "host-00"),
         choice("state", "State", [["", "any"], ["up", "up"], ["down", "down"], ["disabled", "disabled"], ["wrong", "down, failing or complaining"]]),

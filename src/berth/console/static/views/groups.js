@@ -98,8 +98,7 @@ export function titleOfGroup({ id }) {
 
 /** @param {import("../address.js").Address} address */
 export function drawGroup({ id }) {
-  const source = use(`group ${id}`, () => readGroup(id), concerns);
-  return show(source, (group) => html`
+  return show(useGroup(id), (group) => html`
     <div class="head"><h1>${group.name}</h1><span class="quiet">${group.policy}</span>
       <div class="beside">
         ${may("berth:events:list") ? html`<a class="button" href=${linkTo("journal", "", { subject: group.uuid })}>History</a>` : nothing}
@@ -109,6 +108,16 @@ export function drawGroup({ id }) {
     ${panel("The rule", facts([["Id", html`<code>${group.uuid}</code>`], ["Policy", group.policy], ["On each", tellRule(group)], ["Members", String(group.member_count)], ["Project", group.project_id]]))}
     ${panel(`Members by ${group.domain}`, drawGrid(group))}
     ${panel("Members", table("Members", memberColumns, group.members, (one) => one.consumer_uuid, { empty: "It has no members." }))}`);
+}
+
+/** @param {string} id */
+function useGroup(id) {
+  return use(`group ${id}`, () => readGroup(id), concerns);
+}
+
+/** How the members of a group are spread, in another view. @param {string} id */
+export function drawSpread(id) {
+  return show(useGroup(id), (group) => panel(`${group.name} by ${group.domain}`, drawGrid(group), { beside: link("group", id, "the group") }));
 }
 
 /** @param {string} id */

@@ -5,10 +5,8 @@ import { html, nothing } from "../vendor/lit-html/lit-html.js";
 import { changeQuery, linkTo, readAddress } from "../address.js";
 import { get } from "../api.js";
 import { drawChanges, isNoise, subjectOf } from "../changes.js";
-import { wantFleet } from "../fleet.js";
 import { count, formatNumber } from "../format.js";
 import { choice, filters, show, textFilter, time } from "../parts.js";
-import { may } from "../session.js";
 import { use } from "../sources.js";
 
 const PAGE = 100;
@@ -22,7 +20,6 @@ const KINDS = ["server", "migration", "action", "consumer", "host", "compute_hos
 
 /** @param {import("../address.js").Address} address */
 export function drawJournal({ query }) {
-  if (may("berth:hosts:list")) wantFleet();
   const asked = askedOf(query);
   // Whether an event is meant is for the server to say: every one may be.
   const source = use(`journal ${asked}`, () => readJournal(asked), (change) => !query.get("before") && !isNoise(change, query.get("kind") ?? ""));
@@ -125,7 +122,7 @@ function drawEvent(event, kind, subject) {
   return html`<li>
     <div class="head">${time(event.at)} <b>${event.action}</b> ${event.user === null || event.user === event.action ? nothing : html`<span class="quiet">by ${event.user}${event.project ? ` of ${event.project}` : ""}</span>`}
       ${event.request_id === "" ? nothing : html`<a href=${linkTo("journal", "", { request_id: event.request_id })}><code>${event.request_id}</code></a>`} <span class="quiet">index ${event.index}</span></div>
-    ${drawChanges(changes, CHANGES_SHOWN, kind)}
+    ${drawChanges(changes, event.names ?? {}, CHANGES_SHOWN, kind)}
     ${rest > 0 ? html`<div class="quiet">and ${count(rest, "more change", "more changes")}</div>` : nothing}
   </li>`;
 }

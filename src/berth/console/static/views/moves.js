@@ -76,7 +76,7 @@ function drawRequest(one) {
 function drawSteps(one) {
   if (one.steps.length === 0) return nothing;
   return html`<ol class="steps">${one.steps.map((step) => html`<li>${step.result === null ? chip("busy", step.name) : step.result === "Success" ? chip("good", step.name) : chip("bad", step.name)}
-    <span class="quiet">${step.host ?? ""} ${step.finished === null ? formatDuration(secondsSince(step.started)) : formatDuration((timeOf(step.finished) - timeOf(step.started)) / 1000)}</span>${step.details ? html`<div class="quiet">${step.details}</div>` : nothing}</li>`)}</ol>`;
+    <span class="quiet">${step.host ?? ""} ${step.finished === null ? formatDuration(secondsSince(step.started)) : formatDuration((timeOf(step.finished) - timeOf(step.started)) / 1000)}</span>${step.details && step.details !== one.fault ? html`<div class="quiet">${step.details}</div>` : nothing}</li>`)}</ol>`;
 }
 
 /** @param {Operation} one */

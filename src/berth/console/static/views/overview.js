@@ -145,7 +145,7 @@ function drawLast({ last_changes }) {
     return html`<li><div class="head">${time(event.at)} <b>${event.action}</b>
       ${event.user === null || event.user === event.action ? nothing : html`<span class="quiet">by ${event.user}</span>`}
       ${event.request_id === "" ? nothing : html`<a href=${linkTo("journal", "", { request_id: event.request_id })}><code>${event.request_id}</code></a>`}</div>
-      ${drawChanges(event.changes, CHANGES_SHOWN)}
+      ${drawChanges(event.changes, event.names, CHANGES_SHOWN)}
       ${event.changes_total > CHANGES_SHOWN ? html`<div class="changed quiet">${count(event.changes_total, "change")} in all</div>` : nothing}</li>`;
   })}</ol>`;
 }

@@ -4,7 +4,7 @@
 import { html, nothing } from "../vendor/lit-html/lit-html.js";
 import { linkTo } from "../address.js";
 import { get, getAll } from "../api.js";
-import { count, formatAmount, formatNumber } from "../format.js";
+import { count, formatAmount, formatNumber, sortKeyOf } from "../format.js";
 import { bar, facts, link, panel, show, table } from "../parts.js";
 import { may } from "../session.js";
 import { ofKind, use } from "../sources.js";
@@ -55,8 +55,16 @@ export function drawPool({ id }) {
       <tbody>${Object.entries(pool.inventories).map(([name, one]) => html`<tr><th scope="row">${name}</th><td>${bar(name, one.used, one.capacity)}</td><td class="number">${formatAmount(name, one.total)}</td><td class="number">${formatAmount(name, one.reserved)}</td><td class="number">${one.allocation_ratio}</td></tr>`)}</tbody></table></div>`)}
     <div class="two">
       ${panel("Who uses it", table("Consumers", consumerColumns, allocations, (one) => one.consumer_uuid, { empty: "Nobody." }), { beside: html`<span class="quiet">${count(pool.consumers, "consumer")}${pool.consumers > allocations.length ? `, ${formatNumber(allocations.length)} shown` : ""}</span>` })}
-      ${panel("Which hosts may use it", hosts.length === 0 ? html`<p class="quiet">None.</p>` : html`<p class="list">${hosts.map((host) => html`${link("host", host.uuid, host.name)} `)}</p>`, { beside: html`<span class="quiet">${count(pool.hosts, "host")}${pool.hosts > hosts.length ? `, ${formatNumber(hosts.length)} shown` : ""}</span>` })}
+      ${panel("Which hosts may use it", hosts.length === 0 ? html`<p class="quiet">None.</p>` : html`<p class="list">${[...hosts].sort(byName).map((host) => html`${link("host", host.uuid, host.name)} `)}</p>`, { beside: html`<span class="quiet">${count(pool.hosts, "host")}${pool.hosts > hosts.length ? `, ${formatNumber(hosts.length)} shown` : ""}</span>` })}
     </div>`);
+}
+
+/**
+ * @param {{ name: string }} one
+ * @param {{ name: string }} other
+ */
+function byName(one, other) {
+  return sortKeyOf(one.name) < sortKeyOf(other.name) ? -1 : 1;
 }
 
 /** @type {import("../parts.js").Column<Api.AllocationDetail>[]} */

@@ -254,7 +254,7 @@ function drawAction(action, running) {
     ${action.message ? html`<p class="bad">${action.message}</p>` : nothing}
     ${ended.length === 0 && !running?.step ? nothing : html`<div class="scroll" tabindex="0" role="region" aria-label="Steps of ${action.action}"><table><caption class="hidden">Steps of ${action.action}</caption>
       <thead><tr><th scope="col">Step</th><th scope="col">Result</th><th scope="col">Host</th><th scope="col" class="number">Took</th><th scope="col" class="wide">Began</th></tr></thead>
-      <tbody>${ended.map(drawStep)}${running?.step ? drawRunning(running) : nothing}</tbody></table></div>`}
+      <tbody>${ended.map((step) => drawStep(step, action.message))}${running?.step ? drawRunning(running) : nothing}</tbody></table></div>`}
   </li>`;
 }
 
@@ -266,10 +266,13 @@ function drawRunning(running) {
     <td>${running.host ? link("host", running.host) : ""}</td><td></td><td class="wide"></td></tr>`;
 }
 
-/** @param {import("../compute.js").ActionEvent} step */
-function drawStep(step) {
+/**
+ * @param {import("../compute.js").ActionEvent} step
+ * @param {string | null} said what stands above it already
+ */
+function drawStep(step, said) {
   const took = step.finish_time === null ? "" : formatDuration((timeOf(step.finish_time) - timeOf(step.start_time)) / 1000);
   const result = step.result === null ? chip("busy", "under way") : step.result === "Success" ? chip("good", "done") : chip("bad", step.result);
-  return html`<tr><td>${step.event}</td><td>${result}${step.details ? html`<div class="quiet">${step.details}</div>` : nothing}</td>
+  return html`<tr><td>${step.event}</td><td>${result}${step.details && step.details !== said ? html`<div class="quiet">${step.details}</div>` : nothing}</td>
     <td>${step.host ? link("host", step.host) : ""}</td><td class="number">${took}</td><td class="wide">${time(step.start_time)}</td></tr>`;
 }
