@@ -40,7 +40,7 @@ setup: .venv/.complete ## Make .venv with everything in it
 	@touch $@
 
 run: .venv/.running ## Run a region, cells and a simulated fleet on LISTEN (127.0.0.1:8778), with data in ./data
-	@exec $(BIN)/berth up --listen $(LISTEN) --data data --hosts 20 --cells 2
+	@exec $(BIN)/berth up --listen $(LISTEN) --data data --hosts 20 --cells 2 --servers 24
 
 test: checks ## Check and test everything, the quick things first
 	$(MAKE) --no-print-directory unit

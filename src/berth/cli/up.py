@@ -118,6 +118,8 @@ FLAVORS: Final = (
 IMAGE: Final = "cirros"
 _CONTENT: Final = b"simulated".ljust(512, b"\0")
 """What it has: one sector. Simulated hosts do not look at it."""
+SERVERS: Final = (("web", "m1.small"), ("db", "m1.large"), ("batch", "m1.medium"))
+"""Names and flavors of the servers to begin with."""
 
 
 class UpPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,6 +151,13 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--data", metavar="DIR", type=Path, default=Path("data"), help="folder for everything it makes [data]"
     )
     add_fleet(command, hosts=20, build_s=1, live_migrate_s=10)
+    command.add_argument(
+        "--servers",
+        metavar="N",
+        type=whole(0, 1000),
+        default=0,
+        help="create this many small servers, if there are none yet [0 to 1000, default 0]",
+    )
     command.add_argument(
         "--cells",
         metavar="N",
@@ -238,7 +247,8 @@ async def _bring_up(plan: UpPlan, supervisor: Supervisor) -> None:
                 await cell.close()
         supervisor.start(*(_make_agents(plan, number) for number in cells))
         await _wait_for_hosts(client, len(plan.running.hosts))
-        await _write_defaults(client)
+        await write_defaults(client)
+        await write_servers(client, plan.arguments.servers)
     finally:
         await client.close()
 
@@ -347,7 +357,7 @@ class _ProgressLines:
             self._next_s = now_s + _SAY_EVERY_S
 
 
-async def _write_defaults(client: Client) -> None:
+async def write_defaults(client: Client) -> None:
     """Write the flavors and the image that are missing."""
     found = _read_body(await client.ask("GET", f"{_COMPUTE}/flavors?is_public=None"))
     names = {flavor["name"] for flavor in found["flavors"]}
@@ -370,11 +380,24 @@ async def _write_image(client: Client) -> None:
     _read_body(await client.ask("PUT", f"{_IMAGES}/{image['id']}/file", _CONTENT))
 
 
+async def write_servers(client: Client, wanted: int) -> None:
+    """Have some servers built, so that there is something to look at; where there are any, nothing."""
+    if wanted == 0 or _read_body(await client.ask("GET", f"{_COMPUTE}/servers?limit=1"))["servers"]:
+        return
+    listed = _read_body(await client.ask("GET", f"{_COMPUTE}/flavors?is_public=None"))["flavors"]
+    flavors = {flavor["name"]: flavor["id"] for flavor in listed}
+    [image, *_] = _read_body(await client.ask("GET", f"{_IMAGES}?name={IMAGE}&status=active"))["images"]
+    for number, (name, flavor) in enumerate(SERVERS):
+        share = wanted // len(SERVERS) + (number < wanted % len(SERVERS))
+        if share > 0:
+            server = {"name": name, "flavorRef": flavors[flavor], "imageRef": image["id"]}
+            several = {"min_count": share, "max_count": share}
+            _read_body(await client.ask("POST", f"{_COMPUTE}/servers", {"server": server | several}))
+
+
 def _read_body(answer: Answer) -> Any:
     if answer.status >= 400:
-        raise BootstrapError(
-            f"the default flavors and image cannot be written: {answer.status}: {answer.body}"
-        )
+        raise BootstrapError(f"what there is to begin with cannot be written: {answer.status}: {answer.body}")
     return answer.body
 
 
