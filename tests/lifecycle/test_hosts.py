@@ -276,30 +276,28 @@ async def test_a_class_with_units_cannot_be_overcommitted() -> None:
         assert (await operator.inventories(GPU1))["CUSTOM_LICENSE"]["allocation_ratio"] == 2
 
 
-async def test_nobody_but_its_agent_says_that_there_are_more_units() -> None:
+@pytest.mark.parametrize("total", [3, 5])
+async def test_nobody_but_its_agent_says_how_many_units_there_are(total: int) -> None:
     """A total of 16 of 8 VFs was accepted, and the host was chosen for servers that it could not build."""
     async with running() as operator:
         await operator.cloud.until(lambda view: GPU1 in units_named(view))
         path = f"/resource_providers/{GPU1}/inventories"
         there = await operator.ask("GET", path)
         vgpu = there["inventories"]["VGPU"]
-        more = vgpu | {"total": 5}
-        whole = {**there, "inventories": {"VGPU": more}}
-        one = {**more, "resource_provider_generation": there["resource_provider_generation"]}
+        changed = vgpu | {"total": total}
+        whole = {**there, "inventories": {"VGPU": changed}}
+        one = {**changed, "resource_provider_generation": there["resource_provider_generation"]}
         for method, where, body in (
             ("PUT", path, whole),
             ("PUT", f"{path}/VGPU", one),
             ("POST", "/reshaper", {"inventories": {GPU1: whole}, "allocations": {}}),
         ):
             (error,) = (await operator.ask(method, where, body, (400,)))["errors"]
-            assert "the total cannot be raised from 4 to 5, only the agent can report more" in error["detail"]
-        # As many, and fewer.
+            assert f"the total is 4, and only the agent can make it {total}" in error["detail"]
         await operator.write(GPU1, {"VGPU": vgpu | {"reserved": 1}})
-        await operator.write(GPU1, {"VGPU": vgpu | {"total": 3}})
-        more_units = {"inventories": {"VGPU": SimInventory(total=6)}}
-        await operator.restart(gpu(0), gpu(1, **more_units))
+        await operator.restart(gpu(0), gpu(1, inventories={"VGPU": SimInventory(total=total)}))
         async with asyncio.timeout(PATIENCE_S):
-            while (await operator.inventories(GPU1))["VGPU"]["total"] != 6:
+            while (await operator.inventories(GPU1))["VGPU"]["total"] != total:
                 await asyncio.sleep(0.5)
         assert await operator.complaints() == []
 

@@ -1,6 +1,6 @@
 """Rules for inventories. One may shrink below what is used (nothing new fits then), but not be removed. One
-whose units the host's agent names is not overcommitted, and nobody else says that there are more: each unit
-is given to one server."""
+whose units the host's agent names is not overcommitted, and nobody else says how many there are: each unit is
+given to one server."""
 
 import msgspec
 
@@ -16,7 +16,7 @@ from berth.model.rejections import (
     Rejection,
     ReservedTooHigh,
     ResourceClassNotFound,
-    UnitsNotThere,
+    UnitsMiscounted,
     UnitsOvercommitted,
 )
 from berth.model.servers import Host
@@ -115,7 +115,7 @@ def by_class(
 
 def _find_overcommitted(
     view: View, record: ProviderRecord, inventories: dict[str, Inventory], by_cell: bool
-) -> UnitsOvercommitted | UnitsNotThere | None:
+) -> UnitsOvercommitted | UnitsMiscounted | None:
     """A class that would be given out more often than it has units. A host without an agent of ours has no
     units, and anything will do. What was written before the units were named may stay until the agent reports
     again: whoever changes something else, or reserves what is gone, writes it with the rest."""
@@ -128,8 +128,8 @@ def _find_overcommitted(
             continue
         if wanted.allocation_ratio > max(1, 1 if before is None else before.allocation_ratio):
             return UnitsOvercommitted(record.id, name, wanted.allocation_ratio)
-        if before is not None and wanted.total > before.total and not by_cell:
-            return UnitsNotThere(record.id, name, wanted.total, before.total)
+        if before is not None and wanted.total != before.total and not by_cell:
+            return UnitsMiscounted(record.id, name, wanted.total, before.total)
     return None
 
 

@@ -195,7 +195,7 @@ EVERY: list[Rejection] = [
     r.InventoryInUse(P, ("X", "Y")),
     r.ReservedTooHigh(P, "X", 1, 2, True),
     r.UnitsOvercommitted(P, "X", 1.5),
-    r.UnitsNotThere(P, "X", 16, 8),
+    r.UnitsMiscounted(P, "X", 16, 8),
     r.ConsumerGenerationConflict(C, None, 1),
     r.ConsumerClaimsTwice(C),
     r.ClaimedProviderNotFound(P),

@@ -341,10 +341,10 @@ ROWS: Final[dict[type[Rejection], Row]] = {
         "{r.allocation_ratio:g}, it is 1 at most.",
         placement=Wording(400),
     ),
-    r.UnitsNotThere: Row(
+    r.UnitsMiscounted: Row(
         says="Invalid inventory for '{r.resource_class}' on resource provider '{r.provider}'. The host's "
-        "agent names each unit of it: the total cannot be raised from {r.there} to {r.total}, only the agent "
-        "can report more.",
+        "agent names each unit of it: the total is {r.there}, and only the agent can make it {r.total}. To "
+        "keep some of them free, reserve them.",
         placement=Wording(400),
     ),
     # allocations

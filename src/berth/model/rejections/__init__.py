@@ -117,7 +117,7 @@ from berth.model.rejections.placement import (
     TraitsNotFound,
     TreeRule,
     TreeRuleBroken,
-    UnitsNotThere,
+    UnitsMiscounted,
     UnitsOvercommitted,
     UnitsViolated,
 )
@@ -338,7 +338,7 @@ __all__ = [
     "TreeRule",
     "TreeRuleBroken",
     "UnitTaken",
-    "UnitsNotThere",
+    "UnitsMiscounted",
     "UnitsOvercommitted",
     "UnitsViolated",
     "UnknownConsumer",

@@ -174,8 +174,8 @@ class UnitsOvercommitted(Rejection, frozen=True):
     allocation_ratio: float
 
 
-class UnitsNotThere(Rejection, frozen=True):
-    """The host's agent names the units of the class: nobody else can say that there are more."""
+class UnitsMiscounted(Rejection, frozen=True):
+    """The host's agent names the units of the class: nobody else says how many there are."""
 
     provider: ProviderId
     resource_class: str
