@@ -78,13 +78,14 @@ class TableView:
         return line
 
     def _fit(self, room: int) -> list[int]:
-        """The width of each column: columns that shrink give way first, then the widest."""
+        """The width of each column: columns that shrink give way first, then the widest; last the first one,
+        which says what a row is about."""
         needed = [len(one.name) for one in self._columns]
         for row in self._rows:
             needed = [max(width, cell.cell_len) for width, cell in zip(needed, row, strict=True)]
         excess = sum(needed) + _GAP * (len(needed) - 1) - room
         shrinking = [number for number, one in enumerate(self._columns) if one.shrinks]
-        for chosen in (shrinking, range(len(needed))):
+        for chosen in (shrinking, range(1, len(needed)), range(len(needed))):
             while excess > 0:
                 widest = max(chosen, key=needed.__getitem__, default=None)
                 if widest is None or needed[widest] <= _SHRUNK:

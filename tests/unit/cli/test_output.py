@@ -51,6 +51,13 @@ def test_a_table_is_cut_to_the_terminal_where_it_hurts_least() -> None:
     assert all(len(line) <= 30 for line in shown(30).splitlines())
 
 
+def test_what_a_row_is_about_is_cut_last() -> None:
+    rows = [(f"host-{number:04}", "4/128 3%", "8/124 GiB 6%", "80/2,000 GB 4%") for number in (1, 2)]
+    stream = io.StringIO()
+    Screen(stream, width=40).print(TableView(("name", "vcpu", "memory", "disk"), rows))
+    assert [line.split()[0] for line in stream.getvalue().splitlines()] == ["NAME", "host-0001", "host-0002"]
+
+
 def test_what_is_too_narrow_for_all_columns_has_no_longer_lines() -> None:
     columns = [TableColumn(f"column-{number}") for number in range(8)]
     stream = io.StringIO()
