@@ -425,14 +425,20 @@ def _text_line(
     time: str, level: str, request: SeenRequest, response: SeenResponse, milliseconds: float
 ) -> str:
     asked = f"{request.method} {_path(request)}"
-    # A path arrives decoded. One with a line break in it must not look like two requests.
-    if not asked.isprintable():
-        asked = ascii(asked)[1:-1]
+    # A path arrives decoded.
     return (
-        f'{time} {level} {ACCESS_LOGGER} [{request.ids}] {request.client} "{asked}" '
+        f'{time} {level} {ACCESS_LOGGER} [{request.ids}] {request.client} "{_escape(asked)}" '
         f"status: {response.status} len: {len(response.body)} microversion: {_microversion(response)} "
         f"ms: {milliseconds:.3f}\n"
     )
+
+
+def _escape(text: str) -> str:
+    """A text that is one line, and acts on no terminal. A client's path or an agent's reason must not look
+    like a line of the log."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def _json_line(
@@ -561,10 +567,7 @@ class _TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         request_id = getattr(record, "request_id", None)
         about = f" [{request_id}]" if request_id is not None else ""
-        message = record.getMessage()
-        # A reason of an agent, say, may have line breaks in it: it must not look like two lines of the log.
-        if not message.isprintable():
-            message = ascii(message)[1:-1]
+        message = _escape(record.getMessage())
         text = f"{_record_time(record)} {record.levelname} {record.name}{about} {message}"
         return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
 
