@@ -178,7 +178,7 @@ class Galera:
         node.join(others)
         self._wait_synced(node, None, time.monotonic() + timeout_s)
 
-    def partition(self, number: int, timeout_s: float = 60) -> None:
+    def partition(self, number: int, timeout_s: float = START_S) -> None:
         """Cut a node off from the others; return when both sides have noticed."""
         node = self.nodes[number]
         self.isolate(number)
@@ -192,7 +192,7 @@ class Galera:
         """Cut a node off, and return before anybody has noticed."""
         self.nodes[number].set_isolated(True)
 
-    def heal(self, number: int, timeout_s: float = 60) -> None:
+    def heal(self, number: int, timeout_s: float = START_S) -> None:
         """Join what was cut; return when all running nodes are in step again."""
         self.nodes[number].set_isolated(False)
         deadline_s = time.monotonic() + timeout_s

@@ -21,9 +21,10 @@ from typing import Any, Final
 
 from tests.databases import statements
 from tests.servers import free_port
+from tests.waiting import WITHIN_S
 
-START_S: Final = 60
-STOP_S: Final = 60
+START_S: Final = WITHIN_S
+STOP_S: Final = WITHIN_S
 POLL_S: Final = 0.05
 LOG_CHARACTERS: Final = 3000
 
@@ -66,7 +67,7 @@ class Daemon:
         if self.user is not None:
             shutil.chown(path, self.user, pwd.getpwnam(self.user).pw_gid)
 
-    def run(self, command: Sequence[str], timeout_s: float = 60) -> str:
+    def run(self, command: Sequence[str], timeout_s: float = WITHIN_S) -> str:
         """Run a program of the server's to its end, as the server's user. What it printed."""
         process = self._spawn(command, subprocess.PIPE)
         try:

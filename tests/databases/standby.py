@@ -19,7 +19,7 @@ from tests import packages
 from tests.databases.postgresql import PostgreSQL
 from tests.servers import HOST
 
-WAIT_S: Final = 60
+WAIT_S: Final = 120
 
 
 class StandbyNode(PostgreSQL):

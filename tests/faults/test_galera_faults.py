@@ -62,7 +62,7 @@ def test_a_node_is_cut_off_and_healed(galera: Galera, galera_url: str, tmp_path:
             load.go_on(20, server=0)
             load.go_on(20)
             galera.nodes[0].daemon.wait_until(
-                lambda: is_cut_off(galera.nodes[0]), "cut off", time.monotonic() + 60
+                lambda: is_cut_off(galera.nodes[0]), "cut off", time.monotonic() + WITHIN_S
             )
             all_go_on(load)
             galera.heal(0)

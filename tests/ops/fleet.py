@@ -55,7 +55,15 @@ class PipedServer(ServerProcess):
 
 
 class Fleet:
-    def __init__(self, directory: Path, postgresql: PostgreSQL, names: tuple[str, str]) -> None:
+    """``stack``: of who ends what was started, also when not all of it could be."""
+
+    def __init__(
+        self,
+        directory: Path,
+        postgresql: PostgreSQL,
+        names: tuple[str, str],
+        stack: contextlib.ExitStack,
+    ) -> None:
         self.directory = directory
         self.postgresql = postgresql
         self.names = names
@@ -72,6 +80,7 @@ class Fleet:
             lambda port: [BERTH, *region.split(), "--listen", f"{HOST}:{port}"], directory / "region.log", env
         )
         self.region.start()
+        stack.callback(self._end_region)
         cell = f"cell --name cell1 --database {cell_url} --placement {self.region.url} --heartbeat-timeout 5"
         cell += f" --build-seconds {BUILD_S} --log-level debug --log-format json"
         secrets = {**env, "BERTH_PLACEMENT_TOKEN": SERVICE, "BERTH_AGENT_TOKEN": JOIN}
@@ -82,8 +91,9 @@ class Fleet:
             ENTRY,
         )
         # A connection that is kept stays with one worker.
-        self._client = httpx.Client(base_url=self.region.url)
+        self._client = stack.enter_context(httpx.Client(base_url=self.region.url))
         self.cell.start()
+        stack.callback(_end, self.cell)
         self.agents = directory / "agents"
         agent = f"agent --driver sim --hosts 3 --conductor {self.cell.url} --data {self.agents}"
         agent += " --build-seconds 0 --log-level debug --log-format json"
@@ -94,8 +104,10 @@ class Fleet:
             ENTRY,
         )
         self.agent.start()
+        stack.callback(_end, self.agent)
         self.prometheus = ServerProcess(self._make_prometheus_command, directory / "prometheus.log")
         self.prometheus.start()
+        stack.callback(_end, self.prometheus)
 
     def _write_tokens(self) -> None:
         entries = [
@@ -120,13 +132,8 @@ class Fleet:
         storage = f"--storage.tsdb.path={self.directory / 'prometheus'}"
         return ["prometheus", f"--config.file={path}", storage, f"--web.listen-address={HOST}:{port}"]
 
-    def stop(self) -> None:
-        self._client.close()
-        for server in (self.prometheus, self.agent, self.cell, self.region):
-            if server.process is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(server.pid, signal.SIGCONT)
-                server.stop()
+    def _end_region(self) -> None:
+        _end(self.region)
         if self.region.reader is not None:
             self.region.reader.send_signal(signal.SIGCONT)
             self.region.reader.wait(10)
@@ -252,18 +259,20 @@ def wait_until(is_so: Callable[[], bool], explain: Callable[[], str], within_s: 
         time.sleep(0.2)
 
 
+def _end(server: ServerProcess) -> None:
+    if server.process is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGCONT)
+        server.stop()
+
+
 @contextlib.contextmanager
 def running_fleet(directory: Path, postgresql: PostgreSQL) -> Iterator[Fleet]:
     require(*PROMETHEUS)
     names = ("alerts_region", "alerts_cell")
     for name in names:
         postgresql.create_database(name)
-    fleet = None
-    try:
-        fleet = Fleet(directory, postgresql, names)
-        yield fleet
-    finally:
-        if fleet is not None:
-            fleet.stop()
+    with contextlib.ExitStack() as stack:
         for name in names:
-            postgresql.drop_database(name)
+            stack.callback(postgresql.drop_database, name)
+        yield Fleet(directory, postgresql, names, stack)

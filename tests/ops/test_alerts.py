@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import httpx
 import pytest
 import yaml
 
@@ -27,6 +28,7 @@ from tests.ops.fleet import (
     wait_until,
 )
 from tests.packages import PackageMissing
+from tests.waiting import WITHIN_S
 
 FIRED: Final[set[str]] = set()
 """What the tests of this file have seen firing."""
@@ -258,9 +260,19 @@ def test_secrets_are_in_no_log(fleet: Fleet) -> None:
     token = fleet.log_in()
     assert fleet.ask("GET", "/traits", token=token) is not None
     assert '"level":"DEBUG"' in fleet.region.log
+    credentials = [path.read_text().strip() for path in (fleet.agents / "credentials").iterdir()]
+    assert len(credentials) == 3
+    issued = [credential.rpartition(":")[2] for credential in credentials]
     for server in (fleet.region, fleet.cell, fleet.agent):
-        for secret in (*SECRETS, token):
+        for secret in (*SECRETS, token, *issued):
             assert secret not in server.log
+
+
+def test_promtool_accepts_the_metrics(fleet: Fleet) -> None:
+    for server in (fleet.region, fleet.cell, fleet.agent):
+        text = httpx.get(f"{server.url}/metrics", timeout=WITHIN_S).content
+        done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, check=False)
+        assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
 
 
 @pytest.mark.timeout(600)
@@ -334,12 +346,3 @@ def test_promtool_accepts_the_rules_and_the_silence_of_a_conductor_fires(
     }
     (tmp_path / "play.yml").write_text(yaml.safe_dump(play))
     promtool("test", "rules", "play.yml", cwd=tmp_path)
-
-
-def test_promtool_accepts_the_metrics(fleet: Fleet) -> None:
-    for server in (fleet.region, fleet.agent):
-        text = subprocess.run(
-            ["curl", "--silent", f"{server.url}/metrics"], capture_output=True, check=True
-        ).stdout
-        done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, check=False)
-        assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()

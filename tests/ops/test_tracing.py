@@ -40,7 +40,9 @@ seconds = 3
 
 
 class TracedCloud:
-    def __init__(self, directory: Path, collector: Collector) -> None:
+    """``stack``: of who ends what was started, also when not all of it could be."""
+
+    def __init__(self, directory: Path, collector: Collector, stack: contextlib.ExitStack) -> None:
         self.collector = collector
         self.data = directory / "agents"
         env = {name: value for name, value in os.environ.items() if not name.startswith(("BERTH_", "OTEL_"))}
@@ -54,6 +56,7 @@ class TracedCloud:
             ENTRY,
         )
         self.region.start()
+        stack.callback(_end, self.region)
         cell = f"cell --name cell1 --database {url}/cell.db --placement {self.region.url} {traced}"
         self.cell = ServerProcess(
             lambda port: [BERTH, *cell.split(), "--listen", f"{HOST}:{port}"],
@@ -62,6 +65,7 @@ class TracedCloud:
             ENTRY,
         )
         self.cell.start()
+        stack.callback(_end, self.cell)
         (self.data / "control").mkdir(parents=True)
         (self.data / "control" / "behaviour.toml").write_text(BEHAVIOUR)
         agent = f"agent --driver sim --hosts 2 --conductor {self.cell.url} --data {self.data} {traced}"
@@ -72,16 +76,10 @@ class TracedCloud:
             ENTRY,
         )
         self.agent.start()
-        self.client = httpx.Client(
-            base_url=self.region.url, headers={"x-auth-token": "admin"}, timeout=WITHIN_S
-        )
-
-    def stop(self) -> None:
-        self.client.close()
-        for server in (self.agent, self.cell, self.region):
-            if server.process is not None:
-                # A conductor that is told to stop would answer the polls of its hosts first.
-                server.kill()
+        stack.callback(_end, self.agent)
+        headers = {"x-auth-token": "admin"}
+        client = httpx.Client(base_url=self.region.url, headers=headers, timeout=WITHIN_S)
+        self.client = stack.enter_context(client)
 
     def prepare(self) -> None:
         flavor = {"id": "1", "name": "small", "vcpus": 1, "ram": 512, "disk": 1}
@@ -126,14 +124,19 @@ class TracedCloud:
         )
 
 
+def _end(server: ServerProcess) -> None:
+    if server.process is not None:
+        # A conductor that is told to stop would answer the polls of its hosts first.
+        server.kill()
+
+
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TracedCloud]:
     collector = Collector()
     collector.start()
-    cloud = TracedCloud(tmp_path_factory.mktemp("traced"), collector)
     with contextlib.ExitStack() as stack:
         stack.callback(collector.stop)
-        stack.callback(cloud.stop)
+        cloud = TracedCloud(tmp_path_factory.mktemp("traced"), collector, stack)
         cloud.prepare()
         yield cloud
 
