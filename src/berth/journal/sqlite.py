@@ -30,6 +30,8 @@ from berth.journal.database import Conflict, Dialect, JournalError, JournalFailu
 
 _BUSY_TIMEOUT_S: Final = 10
 _BUSY_PAUSE_S: Final = 0.02
+_SQLITE: Final = b"SQLite format 3\0"
+"""How every database of SQLite begins, but for one that nothing was ever written to."""
 _MARK: Final = b"There is a database of Berth beside this file.\n"
 _OF_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 _REFUSALS: Final = frozenset((sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_BUSY))
@@ -43,6 +45,7 @@ def sqlite_dialect(path: Path, *, shared: bool | None, creates: bool | None) -> 
     """
     if not path.parent.is_dir():
         raise JournalError(f"cannot create {path}: the folder {path.parent} does not exist")
+    _refuse_other_files(path)
     lock_path = path.with_name(path.name + ".lock")
     lock = _lock(lock_path, shared) if shared is not None else None
     close = lock.close if lock is not None else lambda: None
@@ -132,6 +135,20 @@ def _create(path: Path, lock_path: Path, creates: bool | None) -> None:
             if isinstance(error, FileExistsError):
                 raise
             raise JournalError(f"cannot create {path}: {error.strerror}") from error
+
+
+def _refuse_other_files(path: Path) -> None:
+    """A file that is there and is no database, because its name was mistyped, is left as it is: it is not for
+    this program to lock it, or to take it from others."""
+    try:
+        with path.open("rb") as file:
+            begins = file.read(len(_SQLITE))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise JournalError(f"cannot read {path}: {error.strerror}") from error
+    if begins not in (b"", _SQLITE):
+        raise JournalError(f"{path} is no SQLite database: name another file. Nothing was changed")
 
 
 def _was_prepared(lock_path: Path) -> bool:

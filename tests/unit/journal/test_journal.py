@@ -233,11 +233,23 @@ def test_a_newer_schema_without_our_tables_gets_none_of_them(path: Path) -> None
     assert rows(path, "SELECT name FROM sqlite_master WHERE type = 'table'") == [("journal_schema",)]
 
 
-def test_a_file_that_is_no_database_is_a_journal_error(path: Path) -> None:
-    path.write_bytes(b"this is not a database, whatever its name says\n" * 100)
-    with pytest.raises(JournalError):
-        open_journal(SqliteAddress(path), shared=False)
-    assert path.read_bytes().startswith(b"this is not")
+@pytest.mark.parametrize("shared", [False, True, None])
+def test_a_file_that_is_no_database_is_left_as_it_is(path: Path, shared: bool | None) -> None:
+    """It belongs to somebody else: others go on reading it, and nothing is put beside it."""
+    content = b"this is not a database, whatever its name says\n" * 100
+    path.write_bytes(content)
+    path.chmod(0o644)
+    with pytest.raises(JournalError, match=r"is no SQLite database: name another file\. Nothing was changed"):
+        open_journal(SqliteAddress(path), shared=shared)
+    assert path.read_bytes() == content
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_folder_is_no_database(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match=r"cannot read .*: Is a directory"):
+        open_journal(SqliteAddress(tmp_path), shared=False)
+    assert not tmp_path.with_name(f"{tmp_path.name}.lock").exists()
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
