@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.servers import ENTRY, HOST, ServerProcess, running
+from tests.waiting import WITHIN_S
 from tests.warm_start import BERTH, COMMANDS, WarmProcess
 
 PROGRAMS: Final = Path(sys.executable).parent
@@ -34,7 +35,7 @@ class Cloud(ServerProcess):
         super().__init__(command, directory / "up.log", _environment(), entry)
         self._starts = 0
 
-    def start(self, timeout_s: float = 60) -> None:
+    def start(self, timeout_s: float = WITHIN_S) -> None:
         """Start it, and wait until everything is there."""
         super().start(timeout_s)
         self._starts += 1
@@ -101,7 +102,7 @@ class MachineAgent:
         assert self._process is not None
         self._process.send_signal(number)
         process, self._process = self._process, None
-        return process.wait(60)
+        return process.wait(WITHIN_S)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -122,7 +123,7 @@ def wait_for(
     is_so: Callable[[], bool],
     explain: Callable[[], str],
     cloud: ServerProcess | None = None,
-    within_s: float = 90,
+    within_s: float = WITHIN_S,
 ) -> None:
     """Until something is so; a failure that explains itself, if it does not become so."""
     end_s = time.monotonic() + within_s

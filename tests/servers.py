@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from tests.waiting import WITHIN_S
 from tests.warm_start import BERTH, WarmProcess
 
 HOST: Final = "127.0.0.1"
@@ -78,7 +79,7 @@ class ServerProcess:
         """Lines that Berth does not print while all is well: warnings, errors, what is not structured."""
         return [line for line in self.log.splitlines() if not _is_quiet(line)]
 
-    def start(self, timeout_s: float = 60) -> None:
+    def start(self, timeout_s: float = WITHIN_S) -> None:
         """Run the command and wait until ``GET /`` is answered."""
         self.launch()
         try:
@@ -160,7 +161,7 @@ def _is_quiet(line: str) -> bool:
 
 
 @contextlib.contextmanager
-def running(server: ServerProcess, timeout_s: float = 60) -> Iterator[ServerProcess]:
+def running(server: ServerProcess, timeout_s: float = WITHIN_S) -> Iterator[ServerProcess]:
     """Start the server; in the end stop it, if the test has not done so."""
     server.start(timeout_s)
     try:

@@ -15,6 +15,7 @@ from berth.agent.state import read_state, state_path
 from tests.clients.test_servers import CloudClient
 from tests.clouds import Cloud, MachineAgent, cloud_running, wait_for
 from tests.sysroots import TREES, Machine
+from tests.waiting import WITHIN_S
 from tests.warm_start import WarmCommand
 
 pytestmark = [
@@ -131,7 +132,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     options = "--hosts 1 --cells 1 --build-seconds 0 --heartbeat-timeout 4 --seed 5 --log-level info"
     with cloud_running(tmp_path_factory.mktemp("devices"), *options.split()) as cloud:
         yield cloud
-        assert cloud.stop() == 0, cloud.everything
+        assert cloud.stop(WITHIN_S) == 0, cloud.everything
     assert '"ERROR"' not in cloud.everything
 
 

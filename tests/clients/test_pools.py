@@ -10,6 +10,7 @@ import pytest
 from tests.clients.test_servers import CloudClient
 from tests.clouds import Cloud, cloud_running, wait_for
 from tests.servers import ROOT
+from tests.waiting import WITHIN_S
 from tests.warm_start import WarmCommand
 
 pytestmark = [
@@ -35,7 +36,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     options = f"--fleet {fleet} --cells 1 --build-seconds 0.2 --live-migrate-seconds 1 --heartbeat-timeout 2"
     with cloud_running(directory, *options.split(), "--seed", "5") as cloud:
         yield cloud
-        assert cloud.stop() == 0, cloud.everything
+        assert cloud.stop(WITHIN_S) == 0, cloud.everything
     assert '"ERROR"' not in cloud.everything
 
 

@@ -17,6 +17,7 @@ from openstack.config import OpenStackConfig
 
 from tests.clouds import Cloud, cloud_running, wait_for
 from tests.servers import ROOT
+from tests.waiting import WITHIN_S
 from tests.warm_start import WarmCommand
 
 pytestmark = [
@@ -162,7 +163,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
         tmp_path_factory.mktemp("cloud"), *options.split(), "--seed", "5", "--log-level", "info"
     ) as cloud:
         yield cloud
-        assert cloud.stop() == 0, cloud.everything
+        assert cloud.stop(WITHIN_S) == 0, cloud.everything
     assert '"ERROR"' not in cloud.everything
 
 

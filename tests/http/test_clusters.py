@@ -12,6 +12,7 @@ import pytest
 
 from tests.clouds import Cloud, cloud_running
 from tests.servers import ROOT
+from tests.waiting import WITHIN_S
 
 pytestmark = pytest.mark.http
 
@@ -36,7 +37,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     options = "--cells 2 --build-seconds 0.2 --heartbeat-timeout 1 --seed 3 --log-level info"
     with cloud_running(directory, "--fleet", str(directory / "fleet.toml"), *options.split()) as cloud:
         yield cloud
-        assert cloud.stop() == 0, cloud.everything
+        assert cloud.stop(WITHIN_S) == 0, cloud.everything
     assert '"ERROR"' not in cloud.everything
 
 

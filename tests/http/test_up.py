@@ -18,6 +18,7 @@ import pytest
 from berth.cli import main
 from tests.clouds import PROGRAMS, Cloud, cloud_running, wait_for
 from tests.servers import ROOT, free_port
+from tests.waiting import WITHIN_S
 
 pytestmark = [
     pytest.mark.http,
@@ -36,7 +37,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     options = ["--hosts", "4", "--cells", "2", "--heartbeat-timeout", "2"]
     with cloud_running(tmp_path_factory.mktemp("up"), *options, is_warm=False) as cloud:
         yield cloud
-        assert cloud.stop() == 0, cloud.everything
+        assert cloud.stop(WITHIN_S) == 0, cloud.everything
     assert '"ERROR"' not in cloud.everything
 
 
@@ -228,7 +229,7 @@ def test_a_part_that_dies_is_started_again(cloud: Cloud, kind: str) -> None:
 
 def test_a_second_start_finds_everything(cloud: Cloud) -> None:
     secrets = (cloud.data / "secrets.json").read_text()
-    assert cloud.stop() == 0, cloud.everything
+    assert cloud.stop(WITHIN_S) == 0, cloud.everything
     cloud.start()
     assert (cloud.data / "secrets.json").read_text() == secrets
     assert names_up(cloud) == HOSTS
@@ -248,7 +249,7 @@ def test_parts_go_with_a_parent_that_is_killed(tmp_path: Path) -> None:
         parts = parts_of(cloud)
         assert len(parts) == 3
         cloud.kill()
-        wait_for(lambda: not any(map(is_alive, parts)), lambda: cloud.everything, within_s=30)
+        wait_for(lambda: not any(map(is_alive, parts)), lambda: cloud.everything)
 
 
 # -- parts by themselves ------------------------------------------------------------------------
@@ -272,7 +273,7 @@ def test_a_cell_and_its_agents_wait_for_what_is_away_and_stop_on_a_signal(tmp_pa
         )
         for part in reversed(parts):
             part.send_signal(signal.SIGTERM)
-            assert part.wait(20) == 0
+            assert part.wait(WITHIN_S) == 0
     finally:
         for part in parts:
             part.kill()
@@ -303,7 +304,7 @@ def test_a_conductor_that_hangs_is_replaced(tmp_path: Path) -> None:
         wait_for(is_ready, log.read_text)
         assert not is_alive(hung)
         cell.send_signal(signal.SIGTERM)
-        assert cell.wait(20) == 0
+        assert cell.wait(WITHIN_S) == 0
     finally:
         cell.kill()
         cell.wait()
@@ -314,7 +315,7 @@ def test_a_conductor_that_hangs_is_replaced(tmp_path: Path) -> None:
 
 def refused(*words: str, cwd: Path) -> str:
     command = [str(PROGRAMS / "berth"), "up", *words]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=WITHIN_S, check=False)
     assert done.returncode == 2, done.stdout + done.stderr
     return done.stderr
 
@@ -345,7 +346,9 @@ def test_a_part_that_cannot_start_ends_all_of_it(tmp_path: Path) -> None:
         "this is no database, and long enough to be taken for one" * 20
     )
     command = [str(PROGRAMS / "berth"), "up", "--listen", f"127.0.0.1:{free_port()}", "--hosts", "1"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=WITHIN_S, check=False
+    )
     assert done.returncode == 1, done.stdout + done.stderr
     assert "berth: region has ended (status 1)." in done.stderr
     assert "file is not a database" in done.stderr
@@ -365,4 +368,4 @@ def test_the_requests_of_the_guides_can_be_sent(tmp_path: Path) -> None:
         said = cloud.shell(f"{here}\n{needs}")
         assert '"NET_BW_EGR_KILOBIT_PER_SEC":400' in said
         assert said.endswith("\n200\n")
-        assert cloud.stop() == 0, cloud.everything
+        assert cloud.stop(WITHIN_S) == 0, cloud.everything
