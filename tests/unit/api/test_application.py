@@ -1,6 +1,8 @@
 """One exchange end to end, without a network: the order of refusals, and what frames every answer."""
 
+import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -328,3 +330,21 @@ async def test_answers_of_allowed_origins_say_so(tmp_path: Path) -> None:
 
 async def test_without_allowed_origins_there_is_no_preflight(world: FramedWorld) -> None:
     assert (await world.request("OPTIONS", "/", headers=ORIGIN)).status == 405
+
+
+async def test_probes_of_health_are_logged_at_debug(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They come every second, and would be most of a log."""
+    caplog.set_level(logging.DEBUG)
+    async with FramedWorld(tmp_path, log_format="json").running() as world:
+        for path in ("/healthz", "/readyz", "/metrics", "/traits"):
+            await world.request("GET", path)
+        await asyncio.sleep(0)
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines() if line.startswith("{")]
+    assert {line["path"]: line["level"] for line in lines if line["logger"] == "berth.access"} == {
+        "/healthz": "DEBUG",
+        "/readyz": "DEBUG",
+        "/metrics": "DEBUG",
+        "/traits": "INFO",
+    }
