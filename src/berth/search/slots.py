@@ -104,18 +104,28 @@ def split_at(slots: list[Slot], anchor: ProviderRecord) -> list[Slot] | None:
 
 
 def _parts_at(slot: Slot, anchor: ProviderRecord) -> list[Slot]:
-    ((class_id, amount),) = slot.amounts
+    ((class_id, _),) = slot.amounts
     rooms = [
         (room_for_one(record, class_id), record) for record in anchor.tree() if slot.own_bytes[record.row]
     ]
+    most_first = sorted(rooms, key=lambda pair: -pair[0])
+    # Where cells differ in their threads to a core, what is left may be less than the step of the last: of 4
+    # cpus 3 of one cell, and 1 of another that gives 2. As steps divide each other, the largest come first.
+    by_step = sorted(most_first, key=lambda pair: -pair[1].inventories[class_id].step_size)
+    return _fill(slot, most_first) or _fill(slot, by_step)
+
+
+def _fill(slot: Slot, rooms: list[tuple[int, ProviderRecord]]) -> list[Slot]:
+    """The parts of a slot, as much as possible from each provider in turn; none if something is left."""
+    ((class_id, left),) = slot.amounts
     parts: list[Slot] = []
-    for room, record in sorted(rooms, key=lambda pair: -pair[0]):
+    for room, record in rooms:
         inventory = record.inventories[class_id]
-        part = min(room, amount) // inventory.step_size * inventory.step_size
+        part = min(room, left) // inventory.step_size * inventory.step_size
         if part >= max(inventory.min_unit, 1):
             parts.append(_PartSlot(slot.group, class_id, part, record))
-            amount -= part
-    return [] if amount else parts
+            left -= part
+    return [] if left else parts
 
 
 def room_for_one(record: ProviderRecord, class_id: ClassId) -> int:
