@@ -19,6 +19,7 @@ from berth.api.kernel.application import Application
 from berth.api.kernel.auth.caller import Authenticator
 from berth.api.kernel.auth.policy import Policy
 from berth.api.kernel.http import Receive, Scope, Send
+from berth.api.kernel.images import ImageSource
 from berth.cell import protocol
 from berth.cell.conductor import Conductor, Deadlines
 from berth.cell.mailbox import Mailbox
@@ -110,6 +111,7 @@ class ApplicationWorld:
         if policy is None and self.settings.policy_file is None:
             policy = share_policy(self.settings.policy_defaults)
         self._policy = policy
+        self.glance: ImageSource | None = None
         self.parts: Composition
 
     @property
@@ -129,6 +131,7 @@ class ApplicationWorld:
             self.ids,
             authenticator=self._authenticator,
             policy=self._policy,
+            glance=self.glance,
         )
 
     async def _open_engine(self, observer: Observer) -> Engine:

@@ -30,6 +30,7 @@ from berth.api.kernel.call import Services
 from berth.api.kernel.health import Health
 from berth.api.kernel.http import Receive, Scope, Send
 from berth.api.kernel.image_store import FolderStore, ImageStore, StoreUnavailable
+from berth.api.kernel.images import ImageSource
 from berth.api.kernel.ports import PortSource, read_port_needs
 from berth.api.kernel.problem import Problem
 from berth.api.native.api import NativeApi
@@ -157,6 +158,8 @@ class Composition(NamedTuple):
         await self.services.engine.stop()
         if self.services.images is not None:
             self.services.images.close()
+        if self.services.glance is not None:
+            await self.services.glance.close()
         if self.services.ports is not None:
             await self.services.ports.close()
         if isinstance(self.authenticator, Keystone):
@@ -173,6 +176,7 @@ async def compose(
     policy: Policy | None = None,
     ports: PortSource | None = None,
     images: ImageStore | None = None,
+    glance: ImageSource | None = None,
     telemetry: Telemetry | None = None,
 ) -> Composition:
     """Make the parts of a region and start its engine. What the settings alone can refuse is refused
@@ -188,10 +192,12 @@ async def compose(
         ports = PortSource(settings)
     if images is None and keeps_images(settings):
         images = FolderStore(Path(settings.image_folder))
+    if glance is None and settings.image_endpoint is not None:
+        glance = ImageSource(settings)
     engine = await open_engine(telemetry)
     await engine.start()
     explanations = TimeShare(clock, _EXPLANATIONS_SHARE)
-    services = Services(engine, ids, clock, scheduler, settings, policy, explanations, ports, images)
+    services = Services(engine, ids, clock, scheduler, settings, policy, explanations, ports, images, glance)
     apis = _apis(services, authenticator)
 
     def look() -> None:
@@ -262,8 +268,8 @@ def _work_on_cells(region: Composition) -> list[asyncio.Task[None]]:
 
 def keeps_images(settings: Settings) -> bool:
     """Whether images are kept here: users and images are Keystone's and Glance's business where there is a
-    Keystone."""
-    return bool(settings.cells) and settings.auth != "keystone"
+    Keystone, and images are Glance's where one is named."""
+    return bool(settings.cells) and settings.auth != "keystone" and settings.image_endpoint is None
 
 
 def _apis(services: Services, authenticator: Authenticator) -> tuple[Api, ...]:
@@ -274,7 +280,10 @@ def _apis(services: Services, authenticator: Authenticator) -> tuple[Api, ...]:
     compute, issuer = ComputeApi(services), choose_issuer(authenticator)
     if issuer is None:
         return *always, compute
-    return *always, compute, ImageApi(services), IdentityApi(services, issuer)
+    identity = IdentityApi(services, issuer)
+    if not keeps_images(services.settings):
+        return *always, compute, identity
+    return *always, compute, ImageApi(services), identity
 
 
 def _honouring_revocations(authenticator: Authenticator, engine: Engine) -> Authenticator:

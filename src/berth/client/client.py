@@ -175,6 +175,7 @@ class Client:
         timeout_s: float = _TIMEOUT_S,
         *,
         is_read: bool | None = None,
+        headers: Mapping[bytes, bytes] | None = None,
     ) -> Answer:
         """The server's answer, whatever its status; Unreachable without one. A ``body`` of bytes is sent as
         it is. ``is_read``: whether the request changes nothing; if left out, a GET does not."""
@@ -184,7 +185,7 @@ class Client:
         pause_s = _PAUSE_FIRST_S
         for _ in range(retries):
             try:
-                answer = await self._ask_with_token(method, path, body, timeout_s)
+                answer = await self._ask_with_token(method, path, body, timeout_s, headers)
             except Unreachable as error:
                 if not error.is_transient:
                     raise
@@ -194,18 +195,20 @@ class Client:
                 pause_s = max(pause_s, _read_retry_after(answer))
             await asyncio.sleep(min(pause_s, _PAUSE_MAX_S))
             pause_s *= 2
-        return await self._ask_with_token(method, path, body, timeout_s)
+        return await self._ask_with_token(method, path, body, timeout_s, headers)
 
-    async def _ask_with_token(self, method: str, path: str, body: object, timeout_s: float) -> Answer:
+    async def _ask_with_token(
+        self, method: str, path: str, body: object, timeout_s: float, headers: Mapping[bytes, bytes] | None
+    ) -> Answer:
         if self._token is None:
-            return await self._ask(method, path, body, timeout_s)
+            return await self._ask(method, path, body, timeout_s, headers)
         sent = self._last_token
         if sent is None:
             await self._renew_token(sent)
-        answer = await self._ask(method, path, body, timeout_s)
+        answer = await self._ask(method, path, body, timeout_s, headers)
         if answer.status == _UNAUTHORIZED:
             await self._renew_token(sent)
-            answer = await self._ask(method, path, body, timeout_s)
+            answer = await self._ask(method, path, body, timeout_s, headers)
         return answer
 
     async def fetch(self, method: str, path: str, body: object = None, *, is_read: bool | None = None) -> Any:
@@ -259,8 +262,15 @@ class Client:
 
     # -- one exchange ---------------------------------------------------------------------------
 
-    async def _ask(self, method: str, path: str, body: object, timeout_s: float) -> Answer:
-        request = self._make_request(method, path, body)
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        body: object,
+        timeout_s: float,
+        headers: Mapping[bytes, bytes] | None = None,
+    ) -> Answer:
+        request = self._make_request(method, path, body, headers)
         try:
             async with asyncio.timeout(timeout_s):
                 try:

@@ -284,6 +284,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         int, About("maximum size of all images of the region together, in bytes", 1 << 20, 1 << 60)
     ] = 1 << 40
 
+    image_endpoint: Annotated[
+        str | None,
+        About(
+            "URL of a Glance whose images servers are made from, such as https://glance:9292; /image is off "
+            "then; if unset, images are kept here, unless auth=keystone",
+            check=_check_public_url,
+            metavar="URL",
+        ),
+    ] = None
+    image_endpoint_cafile: Annotated[
+        str | None, About("CA file to verify the certificate of that Glance with")
+    ] = None
+    image_endpoint_timeout_seconds: Annotated[
+        int, About("how long a request waits for that Glance, repeated attempts included", 1, 60)
+    ] = 10
+
     # -- ports --
     port_source_url: Annotated[
         str | None,
@@ -507,6 +523,8 @@ def conflicts(settings: Settings) -> str | None:
     for name in ("port_source_cafile", "port_source_headers_file"):
         if getattr(settings, name) is not None and settings.port_source_url is None:
             return f"{name}: it has no meaning without port_source_url"
+    if settings.image_endpoint_cafile is not None and settings.image_endpoint is None:
+        return "image_endpoint_cafile: it has no meaning without image_endpoint"
     if settings.trace_endpoint is None and settings.trace_ratio != Settings().trace_ratio:
         return "trace_ratio: it has no meaning without trace_endpoint"
     if settings.auth == "tokens" and settings.tokens_file is None:

@@ -26,7 +26,13 @@ class IdentityApi(RoutedApi):
     PREFIX = _PREFIX
 
     def __init__(self, services: Services, issuer: Issuer) -> None:
-        self._tokens = TokenHandlers(issuer, Revocations(services.engine), services.clock, services.ids)
+        self._tokens = TokenHandlers(
+            issuer,
+            Revocations(services.engine),
+            services.clock,
+            services.ids,
+            services.settings.image_endpoint,
+        )
         self.routes: Final = (
             *Directory(issuer).routes,
             Route("GET", "/auth/tokens", self._tokens.show, policy="identity:validate_token"),

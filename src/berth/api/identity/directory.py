@@ -127,8 +127,9 @@ def _make_login(user: str, project: str) -> Login | None:
 # -- the catalog --------------------------------------------------------------------------------
 
 
-def make_catalog(origin: str) -> list[dict[str, Any]]:
-    """The services and their endpoints, as a token has them."""
+def make_catalog(origin: str, image_endpoint: str | None) -> list[dict[str, Any]]:
+    """The services and their endpoints, as a token has them. ``image_endpoint``: that of a Glance whose
+    images are used."""
     return [
         {
             "id": service["id"],
@@ -136,7 +137,7 @@ def make_catalog(origin: str) -> list[dict[str, Any]]:
             "name": service["name"],
             "endpoints": [
                 {key: endpoint[key] for key in ("id", "interface", "region", "region_id", "url")}
-                for endpoint in list_endpoints(origin)
+                for endpoint in list_endpoints(origin, image_endpoint)
                 if endpoint["service_id"] == service["id"]
             ],
         }
@@ -148,7 +149,8 @@ def list_services() -> list[dict[str, Any]]:
     return [{"id": _make_id(type), "type": type, "name": type, "enabled": True} for type in _PATHS]
 
 
-def list_endpoints(origin: str) -> list[dict[str, Any]]:
+def list_endpoints(origin: str, image_endpoint: str | None) -> list[dict[str, Any]]:
+    elsewhere = {"image": image_endpoint}
     return [
         {
             "id": _make_id(f"{type} {interface}"),
@@ -156,7 +158,7 @@ def list_endpoints(origin: str) -> list[dict[str, Any]]:
             "interface": interface,
             "region": REGION,
             "region_id": REGION,
-            "url": origin + path,
+            "url": elsewhere.get(type) or origin + path,
             "enabled": True,
         }
         for type, path in _PATHS.items()
@@ -184,7 +186,7 @@ class Directory:
             *_make_routes("domains", "domain", lambda call: _DOMAINS),
             *_make_routes("regions", "region", lambda call: _REGIONS),
             *_make_routes("services", "service", lambda call: list_services()),
-            *_make_routes("endpoints", "endpoint", lambda call: list_endpoints(call.origin)),
+            *_make_routes("endpoints", "endpoint", _list_endpoints),
             Route(
                 "GET",
                 "/auth/projects",
@@ -300,6 +302,11 @@ def _is_asked_for(item: dict[str, Any], query: dict[str, str]) -> bool:
     return all(str(item[key]).lower() == value.lower() for key, value in query.items())
 
 
+def _list_endpoints(call: Call) -> list[dict[str, Any]]:
+    return list_endpoints(call.origin, call.services.settings.image_endpoint)
+
+
 async def show_catalog(call: Call) -> Response:
     origin = call.origin
-    return json({"catalog": make_catalog(origin), "links": {"self": f"{origin}/identity/v3/auth/catalog"}})
+    catalog = make_catalog(origin, call.services.settings.image_endpoint)
+    return json({"catalog": catalog, "links": {"self": f"{origin}/identity/v3/auth/catalog"}})

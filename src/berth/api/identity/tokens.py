@@ -168,7 +168,15 @@ _DOMAIN: Final = {"id": DOMAIN_ID, "name": DOMAIN_NAME}
 
 
 class TokenHandlers:
-    def __init__(self, issuer: Issuer, revocations: Revocations, clock: Clock, ids: Ids) -> None:
+    def __init__(
+        self,
+        issuer: Issuer,
+        revocations: Revocations,
+        clock: Clock,
+        ids: Ids,
+        image_endpoint: str | None = None,
+    ) -> None:
+        self._image_endpoint = image_endpoint
         self._issuer = issuer
         self._revocations = revocations
         self._failed = FailedLogins(clock)
@@ -179,13 +187,19 @@ class TokenHandlers:
         auth = _decode_login(request)
         login = await self._recognise(auth, request.client)
         grant = self._make_grant(login, tuple(auth.identity.methods))
-        return _respond(request, login.caller, grant, login.issue(grant), 201)
+        return self._respond(request, login.caller, grant, login.issue(grant), 201)
 
     async def show(self, call: Call) -> Response:
         """Show a token. Only its user and administrators may."""
         subject, login = await self._find_subject(call)
         grant = login.grant or self._make_grant(login, ("password",))
-        return _respond(call.request, login.caller, grant, subject, 200)
+        return self._respond(call.request, login.caller, grant, subject, 200)
+
+    def _respond(self, request: Request, caller: Caller, grant: Grant, token: str, status: int) -> Response:
+        body = _describe_token(caller, grant)
+        if "nocatalog" not in request.query_string:
+            body["catalog"] = make_catalog(read_origin(request), self._image_endpoint)
+        return json({"token": body}, status, ((SUBJECT, token), ("vary", "X-Auth-Token")))
 
     async def revoke(self, call: Call) -> Response:
         """Revoke a token. Only its user and administrators may."""
@@ -299,8 +313,8 @@ def _decode_login(request: Request) -> LoginAuth:
         raise Problem(400, f"The body is not a valid login: {error}.") from None
 
 
-def _respond(request: Request, caller: Caller, grant: Grant, token: str, status: int) -> Response:
-    body: dict[str, Any] = {
+def _describe_token(caller: Caller, grant: Grant) -> dict[str, Any]:
+    return {
         "methods": grant.methods,
         "user": {
             "id": caller.user_id,
@@ -315,9 +329,6 @@ def _respond(request: Request, caller: Caller, grant: Grant, token: str, status:
         "expires_at": show_long_time(grant.expires_at_s),
         "audit_ids": [grant.audit],
     }
-    if "nocatalog" not in request.query_string:
-        body["catalog"] = make_catalog(read_origin(request))
-    return json({"token": body}, status, ((SUBJECT, token), ("vary", "X-Auth-Token")))
 
 
 # -- failed logins ------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.auth.policy import Policy
 from berth.api.kernel.http import JSON, Request, Response, read_origin
 from berth.api.kernel.image_store import ImageStore
+from berth.api.kernel.images import ImageSource
 from berth.api.kernel.ports import PortSource
 from berth.api.kernel.problem import Problem, catch_problems, forbidden
 from berth.api.kernel.rejections import nova_problem
@@ -25,7 +26,7 @@ from berth.engine import Engine, Proposal
 from berth.model.events import Origin
 from berth.model.quotas import Quotas
 from berth.model.rejections import Forbidden, Rejection
-from berth.model.servers import ConflictPolicy
+from berth.model.servers import ConflictPolicy, Image
 from berth.runtime import tracing
 from berth.runtime.clock import Clock, TimeShare
 from berth.runtime.ids import Ids
@@ -57,13 +58,25 @@ class Services(NamedTuple):
     explanations: TimeShare
     ports: PortSource | None = None
     images: ImageStore | None = None
+    glance: ImageSource | None = None
 
 
 class Call:
     """``params`` are the variable parts of the path, in order; ``rules`` are those of the policy that the
-    caller was let in by; ``version`` is the minor of the microversion, where the API has one."""
+    caller was let in by; ``version`` is the minor of the microversion, where the API has one.
+    ``fetched_images`` are those that a Glance has told of, by what the request calls them."""
 
-    __slots__ = ("_access", "caller", "has_read_query", "params", "request", "rules", "services", "version")
+    __slots__ = (
+        "_access",
+        "caller",
+        "fetched_images",
+        "has_read_query",
+        "params",
+        "request",
+        "rules",
+        "services",
+        "version",
+    )
 
     def __init__(
         self,
@@ -81,6 +94,7 @@ class Call:
         self.rules = rules
         self.version = version
         self.has_read_query = False
+        self.fetched_images: dict[str, tuple[Image, ...]] | None = None
         self._access: Access | None = None
 
     # -- who asks -------------------------------------------------------------------------------

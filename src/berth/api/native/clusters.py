@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from berth.api.kernel.access import Access, make_host_id, show_failure
 from berth.api.kernel.http import Response
+from berth.api.kernel.images import fetch_images, find_images
 from berth.api.kernel.needs import RULE, RULE_TO_SHOW, NeedDetail, describe_need, make_needs
 from berth.api.kernel.paging import behind, render_keys, take_first
 from berth.api.kernel.times import show_time
@@ -191,6 +192,7 @@ async def create_cluster(call: NativeCall) -> Response:
     _require_needs(call, asked.node_groups)
     if not call.project:
         raise bad_body("a cluster belongs to a project, and the token is of none")
+    await _fetch_images(call, asked.node_groups)
     context, id = call.context(), call.services.ids.uuid()
 
     def propose(view: View, now_s: int) -> Enact | Rejection:
@@ -210,6 +212,7 @@ async def scale_cluster(call: NativeCall) -> Response:
     asked: ScaleCluster = call.body
     _refuse_objection(objection_to_scale(asked))
     _require_needs(call, asked.add)
+    await _fetch_images(call, asked.add)
     context = call.context()
 
     def scale(view: View, now_s: int, cluster: Cluster) -> Enact | Rejection:
@@ -354,12 +357,12 @@ def _check_guest(asked: NewNodeGroup, flavor: Flavor, image: Image | None) -> No
     return NodeSpecInvalid(asked.name, source, wrong.key, wrong.value, wrong.accepted)
 
 
+async def _fetch_images(call: NativeCall, asked: Iterable[NewNodeGroup]) -> None:
+    await fetch_images(call.services.glance, call, (one.image for one in asked), by_name=True)
+
+
 def _find_image(call: NativeCall, view: View, asked: NewNodeGroup, ref: str) -> Image | Rejection:
-    by_id = view.records.get(Image, ref)
-    # Names of images are not unique and rarely looked for: there is no index of them.
-    called = (one for one in view.records.all(Image) if one.name == ref and call.access.finds_by_name(one))
-    found = [by_id] if by_id is not None else called
-    usable = [image for image in found if call.access.may_use_image(image)]
+    usable = find_images(call, view, ref, by_name=True)
     if not usable:
         return NodeImageNotFound(asked.name, ref)
     active = [image for image in usable if image.status == "active"]

@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
+from berth.api.kernel.images import fetch_images, find_images
 from berth.api.kernel.rejections import berth_problem
 from berth.api.native.calls import NativeCall, bad_body
 from berth.api.native.fields import UUID, GivenName, GivenUuid, NativeBody, read_consumers
@@ -201,6 +202,8 @@ async def resolve_names(call: NativeCall, asked: A) -> A:
     """The body with the flavor and the image that it names, and the uuid of the group."""
     if not isinstance(asked.flavor, str) and not isinstance(asked.image, str) and not _is_named(asked.group):
         return asked
+    if isinstance(asked.image, str):
+        await fetch_images(call.services.glance, call, (asked.image,), by_name=True)
     return await call.read(lambda view: _resolve(view, call, asked))
 
 
@@ -244,15 +247,7 @@ def _find_flavor(view: View, call: NativeCall, named: str) -> Flavor | FlavorNot
 
 
 def _find_image(view: View, call: NativeCall, named: str) -> Image | ImageNotFound:
-    by_id = view.records.get(Image, named)
-    found: Iterable[Image] = (by_id,) if by_id is not None else ()
-    if by_id is None:
-        # Names of images are not unique and rarely looked for: there is no index of them.
-        view.steps.take(view.records.count(Image))
-        found = (
-            one for one in view.records.all(Image) if one.name == named and call.access.finds_by_name(one)
-        )
-    return next(filter(call.access.may_use_image, found), ImageNotFound(named))
+    return next(iter(find_images(call, view, named, by_name=True)), ImageNotFound(named))
 
 
 def _find_group(view: View, call: NativeCall, named: str) -> GroupId | Rejection:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from berth.api.compute.servers.create import (
+    fetch_image,
     find_host_name,
     find_missing_zone,
     find_usable_flavor,
@@ -238,6 +239,7 @@ async def _rebuild(call: Call, raw: msgspec.Raw) -> Response:
     check_name(body.name)
     if not isinstance(body.metadata, UnsetType):
         call.accept(find_excess(body.metadata))
+    await fetch_image(call, body.image_ref)
 
     def change_server(server: Server) -> Server:
         server = rename_server(server, body.name, body.description)

@@ -31,6 +31,7 @@ from berth.api.kernel.access import is_no_place
 from berth.api.kernel.auth.rules import REQUESTED_DESTINATION
 from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
+from berth.api.kernel.images import fetch_images, find_images
 from berth.api.kernel.needs import RULE, NeedBodies, make_needs, object_to_needs
 from berth.api.kernel.ports import name_port_need, read_port_needs
 from berth.api.kernel.problem import Problem
@@ -156,6 +157,7 @@ async def create_server(call: Call) -> Response:
     needs = _read_needs(call, asked, ports)
     check_name(asked.name)
     call.accept(find_excess(asked.metadata))
+    await fetch_image(call, asked.image_ref)
     needs += call.accept(await read_port_needs(call.services.ports, ports, call.project))
     names = _number_names(asked.name, at_most)
     ids = [call.services.ids.uuid() for _ in names]
@@ -427,11 +429,17 @@ def find_usable_flavor(call: Call, view: View, ref: str | int) -> Flavor | Rejec
     return copy_flavor(flavor, call.services.scheduler.devices)
 
 
+async def fetch_image(call: Call, ref: str | None) -> None:
+    """Ask the Glance, if there is one, for the image that a request names."""
+    if ref:
+        await fetch_images(call.services.glance, call, (_read_id(ref),))
+
+
 def find_usable_image(call: Call, view: View, ref: str) -> Image | Rejection:
     """The image that a request names, if a server can be made from it."""
     id = _read_id(ref)
-    image = view.records.get(Image, id)
-    if image is None or not call.access.may_use_image(image):
+    image = next(iter(find_images(call, view, id)), None)
+    if image is None:
         return BuildSourceNotFound("Image", id)
     if image.status != "active":
         return ImageNotActive(id, image.status)
