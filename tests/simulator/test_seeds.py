@@ -31,6 +31,9 @@ BUGS = [
     # A driver hung as it destroyed what was evacuated, and nobody gave that up: the host was down for ever
     # (leftover destroyed for ever).
     ("operators", 7, 10),
+    # The check that nothing is written at rest began while a call still hung that was made before the faults
+    # stopped: the region wrote that the cell was out of reach, and that it was back.
+    ("clusters", 89, 1),
 ]
 
 

@@ -95,6 +95,8 @@ class Database:
         """How many rows have got in."""
         self.changes = 0
         """How often anything was changed in it, or another host has taken over."""
+        self.busy_until_s = 0.0
+        """When all calls that were made so far have been carried out."""
         self._is_written = asyncio.Event()
         self._opened: list[SimJournal] = []
         # While a standby that lacks rows has taken over: the primary, and the last row that the standby has.
@@ -367,6 +369,7 @@ class SimCalls:
             delay_s += limit_s * database.rng.uniform(0.5, 2)
         now_s = database.world.loop.time()
         self._free_s = max(self._free_s, now_s) + delay_s
+        database.busy_until_s = max(database.busy_until_s, self._free_s)
         database.world.call_later(self._free_s - now_s, carry_out)
         if self._free_s - now_s <= limit_s:
             return await outcome

@@ -19,7 +19,7 @@ from berth.engine import Unavailable
 from berth.engine.snapshots import start_view
 from berth.model.ids import Index
 from berth.model.saga_runs import Assignment, HostTree, Instance
-from berth.model.servers import Host, Migration, Server
+from berth.model.servers import CellStatus, Host, Migration, Server
 from berth.sim.audit import Ledger
 from berth.sim.cloud import RegionWorker, SimCell, SimCloud
 from berth.sim.database import Database
@@ -32,14 +32,22 @@ _UNDER_WAY: Final = ("accepted", "migrating")
 
 
 async def hear_of_all(simulation: Simulation) -> None:
-    """Wait until every host was heard of since all faults have stopped, and the region knows it. A host whose
-    last heartbeats were lost before that may be marked down only then, and is up again with the next."""
+    """Wait until every host and every cell was heard of since all faults have stopped, and the region knows it.
+    A host whose last heartbeats were lost before that may be marked down only then, and is up again with the
+    next; and a cell is out of reach for as long as a call hangs that was made before."""
     since_s, heard_s = simulation.world.loop.time(), simulation.witness.heard_s
+    answered_s = max(database.busy_until_s for database in simulation.cloud.databases())
+    await asyncio.sleep(max(0.0, answered_s - since_s))
     while silent := [name for name in simulation.cloud.hosts if heard_s.get(name, 0) < since_s]:
         simulation.waits_for = f"not heard of: {', '.join(silent)}"
         await asyncio.sleep(_LOOK_S)
+    # What was seen last may not be written yet.
+    await asyncio.sleep(2 * _LOOK_S)
+    cells = simulation.ledger.records(CellStatus)
+    while lost := [cell.id for cell in cells.values() if not cell.is_reachable]:
+        simulation.waits_for = f"out of reach: {', '.join(lost)}"
+        await asyncio.sleep(_LOOK_S)
     simulation.waits_for = ""
-    await asyncio.sleep(_LOOK_S)
 
 
 async def come_to_rest(cloud: SimCloud) -> None:
