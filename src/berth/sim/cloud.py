@@ -242,15 +242,16 @@ class RegionWorker(CloudPart):
 
 
 class Housekeeper(CloudPart):
-    """Takes snapshots of the region's journal and prunes it, now and then, as the process beside a server
-    does. Some snapshots are not finished: what takes them dies with its statements half done."""
+    """Takes snapshots of a journal and prunes it, now and then, as the process beside a server does. Some
+    snapshots are not finished: what takes them dies with its statements half done."""
 
-    def __init__(self, cloud: "SimCloud", pace: "HousePace") -> None:
-        super().__init__(cloud, "housekeeper")
+    def __init__(self, cloud: "SimCloud", database: Database, pace: "HousePace") -> None:
+        super().__init__(cloud, f"housekeeper of {database.name}")
+        self._database = database
         self._pace = pace
 
     async def _run(self, process: Process) -> None:
-        database, pace = self.cloud.database, self._pace
+        database, pace = self._database, self._pace
         rng = process.ids.rng
         while True:
             await asyncio.sleep(pace.look_s)
@@ -276,6 +277,10 @@ class HousePace(NamedTuple):
     look_s: float = 10.0
     every_batches: int = 10
     keep_batches: int = 3
+
+
+UNHURRIED: Final = HousePace(look_s=120.0, every_batches=100, keep_batches=30)
+"""Of clouds in which other things matter more."""
 
 
 class SimCell(CloudPart):
@@ -431,7 +436,11 @@ class SimCloud:
         self.behaviours = Behaviours(behaviour or SimBehaviour())
         self.workers = [RegionWorker(self, number) for number in range(1, workers + 1)]
         self.cells = {name: SimCell(self, name) for name in names}
-        self.housekeeper = None if housekeeping is None else Housekeeper(self, housekeeping)
+        self.housekeepers = [
+            Housekeeper(self, database, housekeeping)
+            for database in self.databases()
+            if housekeeping is not None
+        ]
         self.hosts: dict[str, HostPart] = {}
         for number, host in enumerate(fleet or simulated_fleet(hosts)):
             in_racks = (f"rack{number % racks + 1}",) if racks else ()
@@ -482,16 +491,18 @@ class SimCloud:
             host.files.is_full = False
         for process in self.replaced:
             process.thaw()
+            process.live_on()
         for part in self.parts():
             part.thaw()
+            if part.process is not None:
+                part.process.live_on()
             part.revive()
 
     def databases(self) -> list[Database]:
         return [self.database, *(cell.database for cell in self.cells.values())]
 
     def parts(self) -> list[CloudPart]:
-        kept = () if self.housekeeper is None else (self.housekeeper,)
-        return [*self.workers, *kept, *self.cells.values(), *self.hosts.values()]
+        return [*self.workers, *self.housekeepers, *self.cells.values(), *self.hosts.values()]
 
     def _all_up(self, view: View) -> bool:
         return view.records.count(Host) == len(self.hosts) and not len(view.down)

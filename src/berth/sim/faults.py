@@ -11,7 +11,7 @@ down;
 * ``late``: no report arrives before the deadline, or the request to Placement is lost.
 
 Where a run stands is read off the rows that get into the cells' journals. A process that is ``doomed`` dies
-at its next write, whatever that is about.
+at its next write, whatever that is about, or at an await soon after it.
 """
 
 import functools
@@ -78,8 +78,9 @@ class StepFaults:
         """Awaited by the driver of a host before and after it carries a command out."""
         self.at_append: list[Callable[[Process, Batch], Trouble | None]] = []
         """Asked what goes wrong with each append that is about to leave a process, before luck is."""
-        self.doomed: dict[str, Edge] = {}
-        """Workers and conductors that die at their next write: before it leaves, or when it is in."""
+        self.doomed: dict[str, Edge | int] = {}
+        """Workers and conductors that die at their next write: before it leaves, when it is in, or when they
+        have gone on so many times after that. Agents go on so many times after their next command."""
         cloud.network.decide = self._on_request
         for cell in cloud.cells.values():
             cell.database.appended.append(functools.partial(self._on_appended, cell.name))
@@ -131,15 +132,27 @@ class StepFaults:
         if self.doomed.get(process.name) != edge:
             return False
         del self.doomed[process.name]
+        self._end(process)
+        return True
+
+    def _end(self, process: Process) -> None:
         part = next(one for one in self._cloud.parts() if one.name == process.name)
         if part.process is process:
             part.crash()
         else:
             process.kill()
-        return True
+
+    def count_down(self, process: Process | None) -> None:
+        """A process that is to die at an await soon after this is counted from now on."""
+        steps = None if process is None else self.doomed.get(process.name)
+        if process is not None and isinstance(steps, int):
+            del self.doomed[process.name]
+            self._cloud.world.trace.note(process.name, f"dies when it has gone on {steps} times")
+            process.die_after(steps, functools.partial(self._end, process))
 
     def _on_written(self, process: Process, row: JournalRow, batch: Batch) -> None:
-        self._die(process, "after")
+        if not self._die(process, "after"):
+            self.count_down(process)
 
     def _on_call(self, process: Process, name: str, arguments: tuple[Any, ...]) -> Trouble | None:
         """A conductor that is to die after a step dies when it writes the step's outcome."""
@@ -202,6 +215,10 @@ class StepFaults:
                 return _AT_AGENT[fault.kind]
         return None
 
+    def on_command(self, host: str) -> None:
+        """The driver of a host begins with a command."""
+        self.count_down(self._cloud.hosts[host].process)
+
     def fails(self, command: AgentCommand) -> bool:
         """Whether a driver is to fail at a command."""
         run = self._runs.get(command.server)
@@ -229,6 +246,7 @@ class FaultyDriver(SimDriver):
     async def carry_out(self, command: AgentCommand) -> None:
         for told in self._faults.commanded:
             told(self._host, command, self)
+        self._faults.on_command(self._host)
         if self._faults.fails(command):
             raise DriverError("injected")
         for passed in tuple(self._faults.at_driver):

@@ -31,12 +31,16 @@ _TIDY_AT: Final = 256
 
 class Life:
     """Whether a process lives, and the tasks that it has begun and not ended. ``kept``: what has become due
-    while it is frozen; None while it is not."""
+    while it is frozen; None while it is not. ``last_steps``: how many callbacks it still runs, and what is
+    told then, which is to kill it; None while it is not counted."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.is_alive = True
         self.kept: list[_Handle] | None = None
+        self.last_steps: tuple[int, Callable[[], None]] | None = None
+        self.runs_on = True
+        """Whether it lives, is not frozen, and is not counted: one question for each callback."""
         self._tasks: list[SimTask] = []
         self._tidy_at = _TIDY_AT
 
@@ -51,8 +55,19 @@ class Life:
     def end(self) -> "list[SimTask]":
         """The process lives no more; what it had not ended."""
         tasks, self._tasks = self.tasks, []
-        self.is_alive = False
+        self.is_alive = self.runs_on = False
         return tasks
+
+    def keep(self, kept: "list[_Handle] | None") -> None:
+        self.kept = kept
+        self._judge()
+
+    def count(self, last_steps: tuple[int, Callable[[], None]] | None) -> None:
+        self.last_steps = last_steps
+        self._judge()
+
+    def _judge(self) -> None:
+        self.runs_on = self.is_alive and self.kept is None and self.last_steps is None
 
     @property
     def tasks(self) -> "list[SimTask]":
@@ -105,13 +120,13 @@ def _give_number(future: SimTask | SimFuture) -> int:
 
 class _Handle:
     """A callback, as ``asyncio.Handle`` and ``asyncio.TimerHandle`` are, and no more than is needed of them:
-    hundreds of thousands are made in one run. So the loop makes them without a constructor."""
+    hundreds of thousands are made in one run. So the loop makes them without a constructor. One that was
+    cancelled has no callback any more."""
 
-    __slots__ = ("_args", "_callback", "_context", "_is_cancelled", "_when", "life")
+    __slots__ = ("_args", "_callback", "_context", "_when", "life")
     _args: Any
     _callback: Any
     _context: Context
-    _is_cancelled: bool
     _when: float
     life: Life | None
 
@@ -119,16 +134,15 @@ class _Handle:
         return self._when
 
     def cancel(self) -> None:
-        self._is_cancelled = True
         self._callback = self._args = None
 
     def cancelled(self) -> bool:
-        return self._is_cancelled
+        return self._callback is None
 
     @property
     def is_due(self) -> bool:
         """Whether somebody who lives still wants it."""
-        return not self._is_cancelled and (self.life is None or self.life.is_alive)
+        return self._callback is not None and (self.life is None or self.life.is_alive)
 
 
 _new_handle: Final = object.__new__
@@ -163,7 +177,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
         handle._callback = callback
         handle._args = args
         handle._context = context = contextvars.copy_context() if context is None else context
-        handle._is_cancelled = False
         handle.life = context.get(LIFE)
         self._ready.append(handle)
         return handle
@@ -175,7 +188,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
         timer._callback = callback
         timer._args = args
         timer._context = context = contextvars.copy_context() if context is None else context
-        timer._is_cancelled = False
         timer._when = when
         timer.life = context.get(LIFE)
         timers = self._timers
@@ -233,18 +245,15 @@ class VirtualLoop(asyncio.BaseEventLoop):
             for _ in range(len(ready)):
                 handle = ready.popleft()
                 # What ``is_due`` says, without asking: this is the innermost of all loops.
-                if handle._is_cancelled:
+                callback = handle._callback
+                if callback is None:
                     continue
                 life = handle.life
-                if life is not None:
-                    if not life.is_alive:
-                        continue
-                    if life.kept is not None:
-                        life.kept.append(handle)
-                        continue
+                if life is not None and not life.runs_on and not _may_run(life, handle):
+                    continue
                 self.events += 1
                 try:
-                    handle._context.run(handle._callback, *handle._args)
+                    handle._context.run(callback, *handle._args)
                 except (SystemExit, KeyboardInterrupt):
                     raise
                 except BaseException as error:
@@ -275,11 +284,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def freeze(self, life: Life) -> None:
         """Nothing of a process runs until it is thawed."""
         if life.kept is None:
-            life.kept = []
+            life.keep([])
 
     def thaw(self, life: Life) -> None:
         self._ready.extend(life.kept or ())
-        life.kept = None
+        life.keep(None)
 
     # -- ending ---------------------------------------------------------------------------------
 
@@ -307,6 +316,21 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 with contextlib.suppress(BaseException):
                     task.get_coro().close()
             self._dead.clear()
+
+
+def _may_run(life: Life, handle: _Handle) -> bool:
+    """Whether a callback runs that belongs to a process of which not all do."""
+    if not life.is_alive:
+        return False
+    if life.kept is not None:
+        life.kept.append(handle)
+        return False
+    if life.last_steps is not None:
+        left, told = life.last_steps
+        life.count((left - 1, told) if left else None)
+        if not left:
+            told()
+    return life.is_alive
 
 
 @contextlib.contextmanager

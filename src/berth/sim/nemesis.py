@@ -49,6 +49,13 @@ async def kill_at_write(simulation: Simulation, rng: random.Random) -> None:
     cloud.faults.doomed[part.name] = rng.choice(("before", "after"))
 
 
+async def kill_at_await(simulation: Simulation, rng: random.Random) -> None:
+    """A process dies at an await, whichever that is: soon after it has written something; an agent, soon
+    after its driver has begun with a command."""
+    part = _choose_part(simulation, rng)
+    simulation.cloud.faults.doomed[part.name] = rng.randint(0, rng.choice((10, 100)))
+
+
 async def kill_at_command(simulation: Simulation, rng: random.Random) -> None:
     """An agent dies when its driver has done something that the agent has not written down."""
     met = await _meet_command(simulation)
@@ -287,12 +294,21 @@ async def fail_over_to_lagging(simulation: Simulation, rng: random.Random) -> No
     database.fail_back()
 
 
-async def freeze_worker(simulation: Simulation, rng: random.Random) -> None:
-    """A worker is stopped, and goes on: mostly soon, now and then when its place in the journal is pruned."""
-    worker = rng.choice(simulation.cloud.workers)
-    worker.freeze()
-    await asyncio.sleep(rng.choice((rng.uniform(0, 20), rng.uniform(60, 600))))
-    worker.thaw()
+async def freeze(simulation: Simulation, rng: random.Random) -> None:
+    """A worker, a conductor or an agent is stopped, and goes on: soon, or when others take it for dead, and
+    its place in the journal is pruned."""
+    process = _choose_part(simulation, rng).process
+    if process is not None:
+        process.freeze()
+        await asyncio.sleep(rng.choice((rng.uniform(0, 20), rng.uniform(60, 600))))
+        process.thaw()
+
+
+def _choose_part(simulation: Simulation, rng: random.Random) -> CloudPart:
+    """Each kind as often as the others."""
+    cloud = simulation.cloud
+    kinds: list[list[CloudPart]] = [[*cloud.workers], [*cloud.cells.values()], [*cloud.hosts.values()]]
+    return rng.choice(rng.choice([parts for parts in kinds if parts]))
 
 
 async def trouble_drivers(simulation: Simulation, rng: random.Random) -> None:
@@ -326,6 +342,8 @@ FAULTS: Final[list[tuple[float, str, Act]]] = [
     (1, "outlive a worker", outlive_worker),
     (2, "kill a worker", kill_worker),
     (3, "kill at a write", kill_at_write),
+    (3, "kill at an await", kill_at_await),
+    (2, "freeze", freeze),
     (4, "kill a host", kill_host),
     (2, "kill at a command", kill_at_command),
     (1, "fill a host", fill_host),
@@ -334,6 +352,8 @@ FAULTS: Final[list[tuple[float, str, Act]]] = [
     (2, "trouble a database", trouble_database),
     (1, "take a database away", take_database_away),
     (1, "fill a disk", fill_disk),
+    (1, "fail over", fail_over),
+    (1, "fail over to a lagging standby", fail_over_to_lagging),
     (4, "trouble drivers", trouble_drivers),
     (1, "turn a clock", turn_clock),
 ]
@@ -341,7 +361,8 @@ FAULTS: Final[list[tuple[float, str, Act]]] = [
 REGION_FAULTS: Final[list[tuple[float, str, Act]]] = [
     (2, "kill a worker", kill_worker),
     (2, "kill at a write", kill_at_write),
-    (3, "freeze a worker", freeze_worker),
+    (2, "kill at an await", kill_at_await),
+    (3, "freeze", freeze),
     (2, "storm", storm),
     (3, "trouble a database", trouble_database),
     (1, "take a database away", take_database_away),

@@ -63,8 +63,8 @@ class Network:
         self.weather = FINE
         self.decide: Callable[[str, str, WireRequest], Mishap | None] | None = None
         self.happened: dict[str, int] = {}
-        self.restless: Callable[[str], None] | None = None
-        """Told of who asks without a pause."""
+        self.fail: Callable[[str], None] | None = None
+        """Told of who asks without a pause, and of who takes half a request for a whole one."""
         self.served: Callable[[Process, Process, WireRequest, Edge], None] | None = None
         """Told of each request by whom it is sent, and by whom it is about to be served, or was. The latter
         may be killed there."""
@@ -138,8 +138,8 @@ class Network:
         last, count = self._sent.get(source, (window, 0))
         count = count + 1 if last == window else 1
         self._sent[source] = window, count
-        if count > _REQUESTS_MAX and source not in self.crowds and self.restless is not None:
-            self.restless(f"{source} has sent {count} requests in {_WINDOW_S:g} s")
+        if count > _REQUESTS_MAX and source not in self.crowds and self.fail is not None:
+            self.fail(f"{source} has sent {count} requests in {_WINDOW_S:g} s")
 
     def draw_delay(self, source: str, target: str, *, delayed: bool = False) -> float | None:
         """How long a message is on its way; None: it never arrives."""
@@ -229,7 +229,7 @@ class _Exchange:
                 # By a gateway in between.
                 refusal = {"errors": [{"detail": "injected"}]}
                 self.answered.set_result(WireAnswer(403, _JSON, msgspec.json.encode(refusal)))
-            case "request cut":
+            case "request cut" if not self._request.content:
                 self._cut("connection reset")
             case _:
                 self._serve()
@@ -242,7 +242,8 @@ class _Exchange:
             return
         if not self._tell(process, "before"):
             return
-        receiver, sent = _Receiver(self._request.content, self._client), _SentAnswer()
+        receiver = _Receiver(self._request.content, self._client, is_cut=self._mishap == "request cut")
+        sent = _SentAnswer()
         scope = _scope(self._request, self._client.name)
         task = process.spawn(application(scope, receiver.receive, sent.take))
         self._serving = _Serving(process, task, sent, receiver)
@@ -260,6 +261,12 @@ class _Exchange:
         if not self._tell(serving.process, "after"):
             return
         answer = serving.sent.answer()
+        if self._mishap == "request cut":
+            if answer.status < 400 and self._network.fail is not None:
+                what = f"{self._request.method} {self._request.path}"
+                self._network.fail(f"{what} is answered {answer.status}, and only half of it has arrived")
+            self._cut("connection reset")
+            return
         for told in self._network.answered:
             told(self._client.name, self._request, answer, serving.process)
         if self._mishap == "changed" and answer.status == 200:
@@ -354,18 +361,18 @@ class _SentAnswer:
 
 class _Receiver:
     """What an application reads of a request: its body, and then that nobody waits for the answer any
-    more."""
+    more. ``is_cut``: half of the body alone."""
 
-    def __init__(self, body: bytes, client: Process) -> None:
-        self._body: bytes | None = body
+    def __init__(self, body: bytes, client: Process, *, is_cut: bool = False) -> None:
+        self._body: bytes | None = body[: len(body) // 2] if is_cut else body
         self._client = client
-        self._is_gone = False
+        self._is_cut = self._is_gone = is_cut
         self._gone: asyncio.Future[None] | None = None
 
     async def receive(self) -> MutableMapping[str, Any]:
         body, self._body = self._body, None
         if body is not None:
-            return {"type": "http.request", "body": body, "more_body": False}
+            return {"type": "http.request", "body": body, "more_body": self._is_cut}
         if not self._is_gone:
             self._gone = self._gone or asyncio.get_running_loop().create_future()
             await asyncio.wait((self._gone, self._client.ended), return_when=asyncio.FIRST_COMPLETED)

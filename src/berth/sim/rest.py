@@ -32,9 +32,9 @@ _UNDER_WAY: Final = ("accepted", "migrating")
 
 
 async def hear_of_all(simulation: Simulation) -> None:
-    """Wait until every host and every cell was heard of since all faults have stopped, and the region knows it.
-    A host whose last heartbeats were lost before that may be marked down only then, and is up again with the
-    next; and a cell is out of reach for as long as a call hangs that was made before."""
+    """Wait until every host and every cell was heard of since all faults have stopped, and the region knows
+    it. A host whose last heartbeats were lost before that may be marked down only then, and is up again with
+    the next; and a cell is out of reach for as long as a call hangs that was made before."""
     since_s, heard_s = simulation.world.loop.time(), simulation.witness.heard_s
     answered_s = max(database.busy_until_s for database in simulation.cloud.databases())
     await asyncio.sleep(max(0.0, answered_s - since_s))

@@ -129,7 +129,7 @@ class Simulation:
         self.cloud.database.appended.append(self._on_region)
         for name, cell in self.cloud.cells.items():
             cell.database.appended.append(self._follow(name))
-        self.cloud.network.restless = self.fail
+        self.cloud.network.fail = self.fail
         self.world.loop.set_exception_handler(self._on_exception)
 
     def fail(self, why: str) -> None:

@@ -101,6 +101,14 @@ class Process:
             self._world.trace.note(self.name, "is thawed")
             self._world.loop.thaw(self._life)
 
+    def die_after(self, steps: int, kill: Callable[[], None]) -> None:
+        """Have somebody ``kill`` the process at an await: when it has gone on so many times."""
+        self._life.count((steps, kill))
+
+    def live_on(self) -> None:
+        """The process does not die by itself."""
+        self._life.count(None)
+
     def kill(self) -> None:
         """The process ends between two of its steps, as under ``kill -9``."""
         if self._life.is_alive:

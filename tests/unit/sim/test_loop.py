@@ -379,3 +379,60 @@ async def test_a_process_that_dies_while_it_is_frozen_does_nothing_any_more() ->
     process.thaw()
     await asyncio.sleep(5)
     assert not seen
+
+
+# -- dying at an await --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("steps", [0, 1, 5])
+async def test_a_process_dies_when_it_has_gone_on_so_many_times(steps: int) -> None:
+    world, seen = World(1), list[int]()
+    process = world.process("counted")
+
+    async def go_on() -> None:
+        for number in range(1, 100):
+            seen.append(number)
+            await asyncio.sleep(number % 2)
+
+    process.die_after(steps, process.kill)
+    process.spawn(go_on())
+    await asyncio.sleep(200)
+    assert not process.is_alive
+    # Every second pause is a timer, which is one more step.
+    assert len(seen) == {0: 0, 1: 1, 5: 3}[steps]
+
+
+async def test_a_process_that_was_to_die_lives_on() -> None:
+    world, seen = World(1), list[int]()
+    process = world.process("counted")
+
+    async def go_on() -> None:
+        for number in range(10):
+            seen.append(number)
+            await asyncio.sleep(1)
+
+    process.die_after(5, process.kill)
+    process.spawn(go_on())
+    await asyncio.sleep(1.5)
+    process.live_on()
+    await asyncio.sleep(20)
+    assert process.is_alive
+    assert len(seen) == 10
+
+
+async def test_a_process_that_is_frozen_is_not_counted() -> None:
+    world, seen = World(1), list[str]()
+    process = world.process("counted")
+
+    async def speak() -> None:
+        seen.append("alive")
+
+    process.freeze()
+    process.die_after(1, process.kill)
+    process.spawn(speak())
+    await asyncio.sleep(5)
+    assert process.is_alive
+    assert not seen
+    process.thaw()
+    await asyncio.sleep(5)
+    assert seen == ["alive"]

@@ -23,10 +23,17 @@ class Server:
         self.begun: list[str] = []
         self.ended: list[str] = []
         self.gone: list[str] = []
+        self.halves: list[bytes] = []
+        self.refuses_halves = True
         network.listen(address, self.process, self)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         message = await receive()
+        if message["more_body"] and self.refuses_halves:
+            assert (await receive())["type"] == "http.disconnect"
+            self.halves.append(message["body"])
+            await send({"type": "http.response.start", "status": 413, "headers": []})
+            return
         what = (
             f"{scope['method']} {scope['path']}?{scope['query_string'].decode()} {message['body'].decode()}"
         )
@@ -97,6 +104,18 @@ async def test_without_an_answer_it_was_served_or_not(mishap: Mishap, served: in
     assert (after_s == TIMEOUT_S) == waits
     assert net.network.happened == {mishap: 1}
     assert await net.ask() == 200, "the next request is fine"
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+async def test_a_server_gets_half_of_a_request_that_is_cut_and_must_refuse_it(refuses: bool) -> None:
+    net, told = Net(), list[str]()
+    net.network.fail = told.append
+    net.server.refuses_halves = refuses
+    net.have("request cut")
+    failure, _ = await net.fails()
+    assert "connection reset" in failure
+    assert net.server.halves == ([b'{"n'] if refuses else [])
+    assert told == ([] if refuses else ["POST /x?a=1 is answered 200, and only half of it has arrived"])
 
 
 async def test_a_get_that_is_cut_is_sent_once_more_by_the_client() -> None:

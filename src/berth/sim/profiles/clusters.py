@@ -23,7 +23,7 @@ from berth.model.clusters import Cluster, Node
 from berth.model.events import Batch, ConsumerChanged, Event, RecordChanged
 from berth.model.servers import CellStatus, Migration, Server
 from berth.sim.audit import Fail, Ledger
-from berth.sim.cloud import SimCloud
+from berth.sim.cloud import UNHURRIED, SimCloud
 from berth.sim.nemesis import FAULTS
 from berth.sim.profiles.lifecycle import (
     COMPUTE,
@@ -55,7 +55,13 @@ class ClustersProfile:
 
     def cloud(self, seed: int) -> SimCloud:
         return SimCloud(
-            seed=seed, cells=2, hosts=_HOSTS, racks=_RACKS, workers=2, deadlines=Deadlines(60, 300, 600)
+            seed=seed,
+            cells=2,
+            hosts=_HOSTS,
+            racks=_RACKS,
+            workers=2,
+            deadlines=Deadlines(60, 300, 600),
+            housekeeping=UNHURRIED,
         )
 
     async def prepare(self, simulation: Simulation) -> None:

@@ -11,7 +11,7 @@ from berth.agent.fleet import SimHost, SimInventory, SimProvider, simulated_flee
 from berth.cell.conductor import Deadlines
 from berth.client import WireRequest
 from berth.model.servers import Migration, Server
-from berth.sim.cloud import REGION, SimCloud
+from berth.sim.cloud import REGION, UNHURRIED, SimCloud
 from berth.sim.nemesis import FAULTS
 from berth.sim.rest import (
     check_disks,
@@ -53,6 +53,7 @@ class LifecycleProfile:
             workers=2,
             deadlines=Deadlines(60, 300, 600),
             quota_instances=_QUOTA,
+            housekeeping=UNHURRIED,
         )
 
     async def prepare(self, simulation: Simulation) -> None:

@@ -23,7 +23,7 @@ from berth.engine.engine import Overloaded
 from berth.model.commands import Enact
 from berth.model.events import Origin
 from berth.model.servers import Server
-from berth.sim.cloud import HostPart, SimCloud
+from berth.sim.cloud import UNHURRIED, HostPart, SimCloud
 from berth.sim.nemesis import FAULTS, bring_back
 from berth.sim.profiles.lifecycle import (
     COMPUTE,
@@ -56,7 +56,13 @@ class OperatorsProfile:
     def cloud(self, seed: int) -> SimCloud:
         fleet = make_fleet(10)
         return SimCloud(
-            seed=seed, cells=2, fleet=fleet, racks=2, workers=2, deadlines=Deadlines(60, 300, 600)
+            seed=seed,
+            cells=2,
+            fleet=fleet,
+            racks=2,
+            workers=2,
+            deadlines=Deadlines(60, 300, 600),
+            housekeeping=UNHURRIED,
         )
 
     async def prepare(self, simulation: Simulation) -> None:
