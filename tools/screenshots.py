@@ -111,6 +111,7 @@ def take(page: Page, view: str, name: str, points_at: str | None = None) -> None
     page.evaluate("view => { location.hash = '#/' + view }", view)
     page.get_by_role("heading", level=1).wait_for()
     page.get_by_text("Reading …").first.wait_for(state="hidden")
+    page.mouse.move(0, 0)
     page.wait_for_timeout(1500)
     if points_at is not None:
         page.locator(points_at).hover(position={"x": 60, "y": 15})
