@@ -376,10 +376,13 @@ both = plus((run.claim.held, dest.held))
     Mutant(
         name="step repeated after success",
         file="cell/saga_runs.py",
-        text="if view.records.get(SagaRun, run.id) is not None or instance.last >= run.number:",
-        instead="if view.records.get(SagaRun, run.id) is not None:",
+        text="""\
+    if instance.last >= run.number:
+        return None
+""",
+        instead="",
         why="a saga run that has ended is executed again when it is handed over twice",
-        seed=2,
+        seed=3,
     ),
     Mutant(
         name="deadline ignored",
@@ -459,9 +462,10 @@ both = plus((run.claim.held, dest.held))
     Mutant(
         name="source destroyed as a leftover",
         file="cell/saga_runs.py",
-        text="places = [place.id for place in (run.source, run.dest) if place is not None]",
+        text="""\
+places = [place.id for place in (run.source, run.dest) if place is not None and is_in_cell_of(run, place)]""",
         instead="""\
-places = [place.id for place in (run.dest,) if place is not None]
+places = [place.id for place in (run.dest,) if place is not None and is_in_cell_of(run, place)]
     hosts = tuple(host for host in hosts if run.source is None or host != run.source.id)""",
         why="a server is destroyed at its source while it is being moved",
     ),
