@@ -11,7 +11,9 @@ import pytest
 
 from berth.api.image.contents import sweep
 from berth.api.kernel.image_store import FolderStore, StoreFull, StoreUnavailable
-from berth.engine import Unavailable
+from berth.engine import Engine, Unavailable
+from berth.engine.engine import Observer
+from berth.journal import SqliteAddress, open_journal
 from berth.model.servers import Image
 from tests.unit.image.test_images import IMAGES, new, upload
 from tests.worlds import HttpAnswer, RegionWorld, scope_of, uuid_of
@@ -386,6 +388,54 @@ async def test_a_database_that_is_away_leaves_an_upload_to_the_sweep(
     assert store is not None
     await sweep(engine, store)
     assert ((await show(region, id))["status"], files(region)) == ("queued", [])
+
+
+class SharedWorld(RegionWorld):
+    """A server of a region that has others, over the same journal and the same folder."""
+
+    async def _open_engine(self, observer: Observer) -> Engine:
+        journal = open_journal(SqliteAddress(self.path / "journal.db"), shared=True)
+        return Engine(journal, self._clock, self.ids, observer, shared=True)
+
+
+async def test_servers_share_a_folder(tmp_path: Path) -> None:
+    """What one takes, all give out and delete; and none disturbs an upload of another that is under way."""
+    async with SharedWorld(tmp_path).running() as one, SharedWorld(tmp_path).running() as two:
+        two.ids = one.ids
+        id = (await new(one))["id"]
+        answers: list[Any] = []
+
+        async def receive() -> dict[str, Any]:
+            await two.parts.sweep_images()
+            assert (await show(two, id))["status"] == "saving"
+            return {"type": "http.request", "body": b"content", "more_body": False}
+
+        async def take(message: Any) -> None:
+            answers.append(message)
+
+        await one.application(upload_scope(id, 7), receive, take)
+        assert answers[0]["status"] == 204
+        await two.parts.sweep_images()
+        assert (await download(two, id)).body == b"content"
+        assert (await upload(two, id)).status == 409
+        assert (await two.ask("DELETE", f"{IMAGES}/{id}", token="ann:blue")).status == 204
+        assert files(one) == []
+        assert (await download(one, id)).status == 404
+
+
+async def test_a_file_is_not_closed_under_a_thread_that_uses_it(tmp_path: Path) -> None:
+    """Its number would soon be that of another file, and a block of an image would be written there."""
+    store = FolderStore(tmp_path / "images")
+    upload = await store.begin(uuid_of(1))
+    await upload.write(b"first")
+    await upload.close()
+    with pytest.raises(StoreUnavailable):
+        await upload.write(b"late")
+    await upload.close()
+    reader = await store.open(uuid_of(1))
+    assert await reader.read(0, 100) == b"first"
+    reader.close()
+    store.close()
 
 
 @pytest.mark.parametrize("damage", ["missing", "short"])

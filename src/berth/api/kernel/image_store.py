@@ -21,6 +21,7 @@ import fcntl
 import hashlib
 import os
 import re
+import threading
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -171,11 +172,11 @@ class FolderStore:
     # -- whole contents -------------------------------------------------------------------------
 
     async def begin(self, name: str) -> "_FileUpload":
-        return _FileUpload(self, name, await self.run(lambda: self._create(name)))
+        return _FileUpload(self, name, await self.run(lambda: _OpenFile(self._create(name))))
 
     async def open(self, name: str) -> "_FileReader":
-        descriptor, size = await self.run(lambda: self._open(name))
-        return _FileReader(self, descriptor, size)
+        file, size = await self.run(lambda: self._open(name))
+        return _FileReader(self, file, size)
 
     async def remove(self, name: str) -> None:
         await self.run(lambda: self.unlink(name))
@@ -187,11 +188,17 @@ class FolderStore:
         return await self.run(lambda: self._path(name).exists())
 
     async def lock(self, name: str) -> "_FileUpload | None":
-        descriptor = await self.run(lambda: self._lock(name))
-        return None if descriptor is None else _FileUpload(self, name, descriptor)
+        file = await self.run(lambda: self._lock(name))
+        return None if file is None else _FileUpload(self, name, file)
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def close_file(self, file: "_OpenFile") -> None:
+        """Without waiting for it."""
+        with contextlib.suppress(RuntimeError):
+            # After the end of this store nothing is written any more, and the process is about to end.
+            self._threads.submit(file.close)
 
     async def run(self, work: Callable[[], T]) -> T:
         """Have a thread do it. What a thread does cannot be cancelled: who stops waiting leaves it to it."""
@@ -220,11 +227,11 @@ class FolderStore:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return descriptor
 
-    def _open(self, name: str) -> tuple[int, int]:
+    def _open(self, name: str) -> "tuple[_OpenFile, int]":
         descriptor = os.open(self._path(name), os.O_RDONLY | os.O_CLOEXEC)
-        return descriptor, os.fstat(descriptor).st_size
+        return _OpenFile(descriptor), os.fstat(descriptor).st_size
 
-    def _lock(self, name: str) -> int | None:
+    def _lock(self, name: str) -> "_OpenFile | None":
         try:
             descriptor = os.open(self._path(name), os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -234,7 +241,7 @@ class FolderStore:
         except BlockingIOError:
             os.close(descriptor)
             return None
-        return descriptor
+        return _OpenFile(descriptor)
 
     def _list_names(self) -> list[str]:
         try:
@@ -246,9 +253,9 @@ class FolderStore:
         with contextlib.suppress(FileNotFoundError):
             self._path(name).unlink()
 
-    def sync(self, descriptor: int) -> None:
+    def sync(self, file: "_OpenFile") -> None:
         """The file and its name."""
-        os.fsync(descriptor)
+        file.sync()
         folder = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(folder)
@@ -256,24 +263,56 @@ class FolderStore:
             os.close(folder)
 
 
+class _OpenFile:
+    """A file that is closed only when no thread is at work on it: who waits for a thread may have stopped
+    waiting, and the number of a closed file is soon that of another."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
+        self._in_use = threading.Lock()
+
+    def append(self, block: bytes) -> None:
+        with self._in_use:
+            left = memoryview(block)
+            while left:
+                left = left[os.write(self._get(), left) :]
+
+    def read(self, offset: int, count: int) -> bytes:
+        with self._in_use:
+            return os.pread(self._get(), count, offset)
+
+    def sync(self) -> None:
+        with self._in_use:
+            os.fsync(self._get())
+
+    def close(self) -> None:
+        with self._in_use:
+            if self._descriptor is not None:
+                os.close(self._descriptor)
+                self._descriptor = None
+
+    def _get(self) -> int:
+        if self._descriptor is None:
+            raise OSError(errno.EBADF, "the file was closed")
+        return self._descriptor
+
+
 class _FileUpload:
-    def __init__(self, store: FolderStore, name: str, descriptor: int) -> None:
+    def __init__(self, store: FolderStore, name: str, file: _OpenFile) -> None:
         self.digest = Digest()
         self._store = store
         self._name = name
-        self._descriptor = descriptor
+        self._file = file
 
     async def write(self, block: bytes) -> None:
         await self._store.run(lambda: self._append(block))
 
     def _append(self, block: bytes) -> None:
-        left = memoryview(block)
-        while left:
-            left = left[os.write(self._descriptor, left) :]
+        self._file.append(block)
         self.digest.add(block)
 
     async def finish(self) -> Content:
-        await self._store.run(lambda: self._store.sync(self._descriptor))
+        await self._store.run(lambda: self._store.sync(self._file))
         return self.digest.make_content()
 
     async def discard(self) -> None:
@@ -285,20 +324,20 @@ class _FileUpload:
 
     async def close(self) -> None:
         # Writes of a shared folder may be waited for here.
-        await self._store.run(lambda: os.close(self._descriptor))
+        await self._store.run(self._file.close)
 
 
 class _FileReader:
-    def __init__(self, store: FolderStore, descriptor: int, size: int) -> None:
+    def __init__(self, store: FolderStore, file: _OpenFile, size: int) -> None:
         self.size = size
         self._store = store
-        self._descriptor = descriptor
+        self._file = file
 
     async def read(self, offset: int, count: int) -> bytes:
-        return await self._store.run(lambda: os.pread(self._descriptor, count, offset))
+        return await self._store.run(lambda: self._file.read(offset, count))
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        self._store.close_file(self._file)
 
 
 # -- in memory ----------------------------------------------------------------------------------
