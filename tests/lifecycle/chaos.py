@@ -30,7 +30,7 @@ from berth.model.rejections import (
 from berth.model.servers import Action, Flavor, Host, Migration, Server
 from berth.sagas.conflicts import held_now, same
 from berth.sagas.saga import find_saga
-from berth.sim.cloud import CloudPart, SimCloud
+from berth.sim.cloud import CloudPart, HousePace, SimCloud
 from berth.sim.rest import find_wrong_disks
 from berth.view import View
 from tests.lifecycle.stories import BEGINNINGS, MORE, SMALL, beginning, new_server
@@ -49,6 +49,8 @@ EXPECTED: Final = (
     ServerStateWrong,
     ServerUnsettled,
 )
+SNAPSHOTS: Final = HousePace(look_s=30, every_batches=300, keep_batches=1_000_000)
+"""What starts again need not read the whole journal. Nothing is pruned: in the end all of it is judged."""
 SERVERS_MAX: Final = 150
 _LOOKS: Final = 200
 

@@ -31,7 +31,7 @@ from berth.model.servers import Action, Migration, Record, Server
 from berth.sagas.saga import find_saga
 from berth.sim.cloud import CloudPart, SimCloud
 from berth.view import View
-from tests.lifecycle.chaos import EXPECTED, check_at_rest
+from tests.lifecycle.chaos import EXPECTED, SNAPSHOTS, check_at_rest
 from tests.lifecycle.cluster_watch import ClusterWatch
 from tests.lifecycle.stories import LARGE, SMALL, beginning
 
@@ -238,7 +238,13 @@ async def test_no_policy_is_broken_and_nothing_is_left() -> None:
     done: Counter[str] = Counter()
     watch = ClusterWatch()
     cloud = SimCloud(
-        seed=SEED, cells=2, hosts=HOSTS_PER_CLUSTER * CLUSTERS, racks=RACKS, workers=2, behaviour=BEHAVIOUR
+        seed=SEED,
+        cells=2,
+        hosts=HOSTS_PER_CLUSTER * CLUSTERS,
+        racks=RACKS,
+        workers=2,
+        behaviour=BEHAVIOUR,
+        housekeeping=SNAPSHOTS,
     )
     async with cloud.running():
         await _label_racks(cloud)

@@ -6,7 +6,7 @@ import pytest
 
 from berth.agent.drivers.behaviour import SimBehaviour
 from berth.sim.cloud import SimCloud
-from tests.lifecycle.chaos import Chaos, check_at_rest
+from tests.lifecycle.chaos import SNAPSHOTS, Chaos, check_at_rest
 from tests.lifecycle.stories import BEGINNINGS, kept_apart
 
 SEED = int(os.environ.get("BERTH_TEST_SEED", "20261115"))
@@ -20,7 +20,7 @@ BEHAVIOUR = SimBehaviour(failure_rate=0.05)
 @pytest.mark.timeout(900)
 async def test_the_allocations_balance_at_every_checkpoint() -> None:
     print(f"seed {SEED}")
-    cloud = SimCloud(seed=SEED, cells=2, hosts=200, workers=2, behaviour=BEHAVIOUR)
+    cloud = SimCloud(seed=SEED, cells=2, hosts=200, workers=2, behaviour=BEHAVIOUR, housekeeping=SNAPSHOTS)
     async with cloud.running():
         groups = [await kept_apart(cloud, name) for name in ("red", "green")]
         chaos = Chaos(cloud, SEED, groups)
