@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeVar, cast
 
 import pytest
 
+from berth.agent.drivers.sim import make_addresses
 from berth.api.kernel.application import Application
 from berth.api.kernel.auth.caller import Authenticator
 from berth.api.kernel.auth.policy import Policy
@@ -22,7 +23,7 @@ from berth.api.kernel.http import Receive, Scope, Send
 from berth.api.kernel.images import ImageSource
 from berth.cell import protocol
 from berth.cell.conductor import Conductor, Deadlines
-from berth.cell.mailbox import Mailbox
+from berth.cell.mailbox import CommandOutcome, Mailbox
 from berth.cell.placement import VERSION, ClaimWriter
 from berth.cell.protocol import AgentCommand
 from berth.client import connect_directly
@@ -513,5 +514,5 @@ class SteppedConductor(Conductor):
 
 
 class _ReadyMailbox(Mailbox):
-    async def deliver(self, host: str, command: AgentCommand, within_s: float) -> str | None:
-        return None
+    async def deliver(self, host: str, command: AgentCommand, within_s: float) -> CommandOutcome:
+        return CommandOutcome(None, make_addresses(command.server))

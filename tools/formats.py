@@ -8,7 +8,7 @@ released never change.
 """
 
 import typing
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Final, Literal
 
 import msgspec
@@ -45,7 +45,8 @@ def list_formats() -> list[str]:
 
 
 def _lines(additions: Additions, roots: tuple[type[msgspec.Struct], ...]) -> Iterator[str]:
-    for kind in sorted(_reach(roots), key=lambda kind: kind.__name__):
+    reached = _reach(roots)
+    for kind in sorted(reached, key=lambda kind: kind.__name__):
         name, config = kind.__name__, kind.__struct_config__
         since = additions.since(name)
         tag = "" if config.tag is None else f", tag {config.tag}"
@@ -55,7 +56,9 @@ def _lines(additions: Additions, roots: tuple[type[msgspec.Struct], ...]) -> Ite
             since_field = max(since, additions.since(path))
             default = default_of(field)
             end = "" if default is msgspec.NODEFAULT else f" = {_plain(default)}"
-            yield f"{since_field} {path}: {_describe(field.type)}{end}"
+            # A kind that came later is in a line of its own.
+            later = {one.__name__ for one in reached if additions.since(one.__name__) > since_field}
+            yield f"{since_field} {path}: {_describe(field.type, later)}{end}"
             for word in sorted(_words(field.type)):
                 yield f"{max(since_field, additions.since(f'{path}={word}'))} {path}={word}"
 
@@ -76,11 +79,12 @@ def _plain(value: object) -> str:
     return "unset" if value is msgspec.UNSET else msgspec.json.encode(value).decode()
 
 
-def _describe(annotation: Any) -> str:
-    """A type without its limits: those may change, what is written may not."""
+def _describe(annotation: Any, without: Collection[str] = ()) -> str:
+    """A type without its limits: those may change, what is written may not; and ``without`` some kinds of a
+    union."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
-        return _describe(arguments[0])
+        return _describe(arguments[0], without)
     if origin is Literal:
         return "word"
     if annotation is Ellipsis:
@@ -88,9 +92,10 @@ def _describe(annotation: Any) -> str:
     if not arguments:
         name: str = getattr(annotation, "__supertype__", annotation).__name__
         return "null" if name == "NoneType" else name
+    described = [_describe(argument, without) for argument in arguments]
     if origin in (tuple, list, dict):
-        return f"{origin.__name__}[{', '.join(map(_describe, arguments))}]"
-    return " | ".join(sorted(map(_describe, arguments)))
+        return f"{origin.__name__}[{', '.join(described)}]"
+    return " | ".join(sorted(one for one in described if one not in without))
 
 
 def _words(annotation: Any) -> Iterator[str]:

@@ -9,16 +9,21 @@ from typing import Any, Final, NamedTuple
 
 from berth.api.compute import (
     aggregates,
+    external_events,
     flavors,
+    hosts,
     hypervisors,
+    images,
     instance_actions,
+    keypairs,
     migrations,
     quotas,
     server_groups,
     services,
+    usage,
 )
 from berth.api.compute.api import ROUTES as COMPUTE
-from berth.api.compute.servers import create, show, update
+from berth.api.compute.servers import create, show, tags, update
 from berth.api.compute.servers.fields import FIELDS, Field
 from berth.api.compute.versions import V21
 from berth.api.identity.directory import Directory, NoAuthIssuer
@@ -245,13 +250,54 @@ _COMPUTE: Final = {
     "GET /os-quota-sets/{project}/detail": About("Show quotas with what is in use."),
     "GET /os-quota-class-sets/{name}": About("Show the quotas of the class `default`."),
     "PUT /os-quota-class-sets/{name}": About("Set the default quotas.", quotas.NewQuotaClass),
-    "GET /extensions": About("An empty list."),
-    "GET /os-keypairs": About("An empty list."),
-    "POST /os-keypairs": About("Refused with 501: there are no key pairs."),
-    "GET /os-keypairs/{name}": About("Not found: there are no key pairs."),
-    "DELETE /os-keypairs/{name}": About("Not found: there are no key pairs."),
-    "GET /servers/{id}/tags": About("An empty list: use metadata."),
-    "GET /servers/{id}/ips": About("An empty list: there are no networks."),
+    "GET /extensions": About("List the parts of Nova's API that once were extensions."),
+    "GET /extensions/{alias}": About("Show one of them."),
+    "GET /os-keypairs": About("List the key pairs of a user.", query=_query(keypairs.QUERY)),
+    "POST /os-keypairs": About(
+        "Import a public key, or have a key pair made (before 2.92).", keypairs.CreateKeyPair
+    ),
+    "GET /os-keypairs/{name}": About("Show a key pair.", query=_query(keypairs.QUERY_ONE)),
+    "DELETE /os-keypairs/{name}": About("Delete a key pair; servers keep their copy of it."),
+    "GET /servers/{id}/tags": About("List the tags of a server (since 2.26)."),
+    "PUT /servers/{id}/tags": About("Replace the tags.", tags.TagsBody),
+    "DELETE /servers/{id}/tags": About("Remove all tags."),
+    "GET /servers/{id}/tags/{tag}": About("204 if the server has the tag, else 404."),
+    "PUT /servers/{id}/tags/{tag}": About("Add a tag."),
+    "DELETE /servers/{id}/tags/{tag}": About("Remove a tag."),
+    "GET /servers/{id}/ips": About("List the addresses that the server's agent has reported, by network."),
+    "GET /servers/{id}/ips/{network}": About("The same, of one network."),
+    "GET /servers/{id}/diagnostics": About(
+        "Show what is known of a server from outside; agents report no figures, which are null."
+    ),
+    "GET /servers/{id}/os-server-password": About("An empty password: guests report none."),
+    "DELETE /servers/{id}/os-server-password": About("Nothing is left to clear."),
+    "GET /os-hosts": About("List hosts (before 2.43).", query=_query({"zone": 1, "service": 1})),
+    "GET /os-hosts/{host}": About("Show what a host has, and which project uses how much (before 2.43)."),
+    "PUT /os-hosts/{host}": About("Disable or enable a host (before 2.43).", hosts.HostUpdate),
+    "GET /os-hosts/{host}/startup": About("Refused with 501: drivers have no power switch."),
+    "GET /os-hosts/{host}/shutdown": About("Refused with 501: drivers have no power switch."),
+    "GET /os-hosts/{host}/reboot": About("Refused with 501: drivers have no power switch."),
+    "GET /images": About("List images (before 2.36): ask the image API.", query=_query(images.QUERY)),
+    "GET /images/detail": About("The same, with details and the same parameters."),
+    "GET /images/{id}": About("Show an image (before 2.36)."),
+    "DELETE /images/{id}": About("Delete an image (before 2.36)."),
+    "GET /images/{id}/metadata": About("List the properties of an image (before 2.39)."),
+    "POST /images/{id}/metadata": About("Add properties (before 2.39).", images.ImageMetadataBody),
+    "PUT /images/{id}/metadata": About("Replace the properties (before 2.39).", images.ImageMetadataBody),
+    "GET /images/{id}/metadata/{key}": About("Show a property (before 2.39)."),
+    "PUT /images/{id}/metadata/{key}": About("Set a property (before 2.39).", images.ImageMetaBody),
+    "DELETE /images/{id}/metadata/{key}": About("Remove a property (before 2.39)."),
+    "GET /os-simple-tenant-usage": About(
+        "Show how long the servers of all projects have run, weighted by their sizes.",
+        query=_query(usage.QUERY_ALL),
+    ),
+    "GET /os-simple-tenant-usage/{project}": About("The same, of one project.", query=_query(usage.QUERY)),
+    "GET /os-instance_usage_audit_log": About("Show that no host has run an audit."),
+    "GET /os-instance_usage_audit_log/{before}": About("The same, of the month before a time."),
+    "POST /os-server-external-events": About(
+        "Events of other services. Those of networks are accepted, others refused one by one.",
+        external_events.ExternalEvents,
+    ),
     "GET /servers/{id}/os-security-groups": About("An empty list: there are no networks."),
     "GET /servers/{id}/os-interface": About("An empty list: there are no networks."),
     "GET /servers/{id}/os-volume_attachments": About("An empty list: there are no volumes."),

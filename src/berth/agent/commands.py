@@ -34,7 +34,7 @@ _LEFTOVER_SPEC: Final = Spec("", "", "", Flavor(id="", name="", vcpus=0, memory_
 
 _log = logging.getLogger(__name__)
 
-Report = Callable[[str, str | None], Awaitable[None]]
+Report = Callable[[AgentCommand, str | None], Awaitable[None]]
 """Reports the result of a command to the conductor; returns when it has it, or need not have it any more."""
 
 
@@ -167,7 +167,7 @@ class CommandRunner:
                     self._state.note_result(id, error)
                 await self._save()
             if not job.is_leftover:
-                await self._report(id, error)
+                await self._report(job.command, error)
         finally:
             self._forget(job)
 

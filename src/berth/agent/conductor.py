@@ -35,6 +35,8 @@ class ConductorClient:
 
     def __init__(self, client: Client, token: str | None = None) -> None:
         self._client = client
+        self._version = 1
+        """Which version the conductor speaks, by its last answer."""
         client.set_header(protocol.VERSION_HEADER, str(protocol.VERSION))
         if token is not None:
             client.set_header(protocol.TOKEN_HEADER, token)
@@ -50,6 +52,8 @@ class ConductorClient:
         return await self._ask(protocol.POLL, poll, protocol.PollAnswer, poll.wait_seconds + _POLL_MARGIN_S)
 
     async def report(self, report: protocol.Report) -> None:
+        if self._version < protocol.WITH_ADDRESSES:
+            report = msgspec.structs.replace(report, addresses=())
         await self._ask(protocol.REPORT, report, protocol.ReportAnswer, _TIMEOUT_S)
 
     async def change_credential(self, new: protocol.NewCredential) -> None:
@@ -63,6 +67,8 @@ class ConductorClient:
             answer = await self._client.ask("POST", path, message, timeout_s)
         except Unreachable as error:
             raise ConductorUnreachable(str(error)) from error
+        version = answer.headers.get(protocol.VERSION_HEADER, "1")
+        self._version = int(version) if version.isdecimal() else 1
         if answer.status == 401:
             raise CredentialRefused(f"{path}: {answer.status}: {answer.detail}")
         if answer.status == 404:

@@ -27,7 +27,7 @@ from berth.agent.credentials import Credential
 from berth.agent.drivers import Driver
 from berth.agent.metrics import AgentMetrics
 from berth.agent.state import AgentState
-from berth.cell.protocol import Poll, PollAnswer, Register, Registered, Report, ReportedProvider
+from berth.cell.protocol import AgentCommand, Poll, PollAnswer, Register, Registered, Report, ReportedProvider
 from berth.runtime.backoff import Backoff
 from berth.runtime.dependency import Dependency
 
@@ -161,8 +161,9 @@ class HostAgent:
         destroyed = [self._commands.destroy_leftover(leftover) for leftover in answer.leftovers]
         return any((*taken, *aborted, *destroyed))
 
-    async def _report(self, command: str, error: str | None) -> None:
-        report = Report(host=self._register.host, command=command, error=error)
+    async def _report(self, command: AgentCommand, error: str | None) -> None:
+        addresses = self._driver.addresses(command.server) if error is None else ()
+        report = Report(host=self._register.host, command=command.id, error=error, addresses=addresses)
         try:
             async with asyncio.timeout(self._pace.report_within):
                 await self._request("report", lambda: self._conductor.report(report))
@@ -170,7 +171,7 @@ class HostAgent:
             _log.warning(
                 "%s: the result of command %s could not be reported within %g s and is kept",
                 self._register.name,
-                command,
+                command.id,
                 self._pace.report_within,
             )
 

@@ -139,7 +139,7 @@ class AgentApi:
             case protocol.REPORT:
                 report = _decode(body, protocol.Report)
                 hosts.check_joined(caller, report.host)
-                is_awaited = self._mailbox.settle(report.host, report.command, report.error)
+                is_awaited = self._mailbox.settle(report.host, report.command, report.error, report.addresses)
                 return _json(_encode(protocol.ReportAnswer(awaited=is_awaited)))
             case protocol.CREDENTIAL:
                 wanted = _decode(body, protocol.NewCredential)

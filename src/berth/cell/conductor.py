@@ -17,7 +17,7 @@ import msgspec
 
 from berth.cell import assignments, saga_runs
 from berth.cell.assignments import UnitsMissing
-from berth.cell.mailbox import Mailbox
+from berth.cell.mailbox import CommandOutcome, Mailbox
 from berth.cell.placement import ClaimRefused, ClaimWriter, PlacementUnavailable
 from berth.cell.protocol import WITH_CREDENTIALS, WITH_UNITS, AgentCommand, find_newer
 from berth.client import PART_OF, PartOf
@@ -25,9 +25,11 @@ from berth.engine import Engine, Unavailable
 from berth.engine.engine import Overloaded
 from berth.model.commands import Command, Enact
 from berth.model.events import Origin
+from berth.model.formats import ADDITIONS
 from berth.model.ids import Index
 from berth.model.rejections import FormatTooOld, RecordMoved, Rejection
 from berth.model.saga_runs import Agent, Assignment, SagaRun
+from berth.model.servers import GuestAddress
 from berth.runtime import tracing
 from berth.runtime.backoff import Backoff, keep_running
 from berth.runtime.clock import Clock
@@ -68,6 +70,7 @@ _REFUSALS_MAX: Final = 8
 _FORGET_EVERY_NS: Final = 60_000_000_000
 _SIGN_EVERY_NS: Final = 60_000_000_000
 """How often a conductor says in the journal that it is at work."""
+_WITH_ADDRESSES: Final = ADDITIONS.since("SagaRun.addresses")
 _ORIGIN: Final = Origin("", "conductor", None, "conductor")
 
 
@@ -329,10 +332,18 @@ class Conductor:
             return lambda run: record_failure(run, now(), too_old)
         # The deadline counts from now, not from when the step began: without a conductor the agent could do
         # nothing.
-        error = await self._mailbox.deliver(task.place.id, command, self._deadlines.of(task.verb))
-        if error is None:
-            return lambda run: record_success(run, now())
+        ended = await self._mailbox.deliver(task.place.id, command, self._deadlines.of(task.verb))
+        if ended.error is None:
+            addresses = self._list_addresses(ended)
+            return lambda run: record_success(run, now(), addresses=addresses)
+        error = ended.error
         return lambda run: record_failure(run, now(), error)
+
+    def _list_addresses(self, ended: CommandOutcome) -> tuple[GuestAddress, ...]:
+        """What is recorded of a server's addresses: nothing, in a journal that has no place for it."""
+        if self._engine.view.format < _WITH_ADDRESSES:
+            return ()
+        return tuple(GuestAddress(one.network, one.address, one.mac) for one in ended.addresses)
 
     async def _find_units(
         self, run: SagaRun, task: AgentTask, agent: Agent

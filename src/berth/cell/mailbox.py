@@ -6,12 +6,20 @@ Nothing here survives a restart: the conductor then delivers the same commands a
 
 import asyncio
 from collections.abc import Iterable
+from typing import NamedTuple
 
-from berth.cell.protocol import AgentCommand
+from berth.cell.protocol import AgentCommand, ReportedAddress
+
+
+class CommandOutcome(NamedTuple):
+    """How a command has ended. ``error`` None: it was carried out; then the server has these addresses."""
+
+    error: str | None
+    addresses: tuple[ReportedAddress, ...] = ()
 
 
 class _Waiting:
-    def __init__(self, command: AgentCommand, outcome: "asyncio.Future[str | None]") -> None:
+    def __init__(self, command: AgentCommand, outcome: "asyncio.Future[CommandOutcome]") -> None:
         self.command = command
         self.outcome = outcome
         self.is_aborted = False
@@ -22,10 +30,10 @@ class Mailbox:
         self._by_host: dict[str, dict[str, _Waiting]] = {}
         self._news: dict[str, asyncio.Event] = {}
 
-    async def deliver(self, host: str, command: AgentCommand, within_s: float) -> str | None:
-        """Have an agent carry a command out: None when it has, else the error. Past its deadline the
+    async def deliver(self, host: str, command: AgentCommand, within_s: float) -> CommandOutcome:
+        """Have an agent carry a command out. Past its deadline the
         command has failed, whatever the agent may still do."""
-        outcome: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        outcome: asyncio.Future[CommandOutcome] = asyncio.get_running_loop().create_future()
         waiting = _Waiting(command, outcome)
         self._by_host.setdefault(host, {})[command.id] = waiting
         self._wake(host)
@@ -33,17 +41,19 @@ class Mailbox:
             async with asyncio.timeout(max(within_s, 0)):
                 return await outcome
         except TimeoutError:
-            return f"no answer within {within_s:.3g} seconds"
+            return CommandOutcome(f"no answer within {within_s:.3g} seconds")
         finally:
             if self._by_host.get(host, {}).get(command.id) is waiting:
                 del self._by_host[host][command.id]
 
-    def settle(self, host: str, command: str, error: str | None) -> bool:
+    def settle(
+        self, host: str, command: str, error: str | None, addresses: tuple[ReportedAddress, ...] = ()
+    ) -> bool:
         """Take an agent's report. Whether the conductor waits for it."""
         waiting = self._by_host.get(host, {}).get(command)
         if waiting is None or waiting.outcome.done():
             return False
-        waiting.outcome.set_result(error)
+        waiting.outcome.set_result(CommandOutcome(error, addresses))
         return True
 
     def give_up(self, host: str, reason: str) -> None:

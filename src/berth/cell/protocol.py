@@ -24,6 +24,7 @@ reader does not know are skipped, so each side may be newer than the other:
                 ``AgentCommand.units`` and ``AgentCommand.counts``; ports: ``Spec.ports``;
                 ``AgentCommand.request_ids``
     version 4   ``AgentCommand.traceparent``
+    version 5   ``Report.addresses``; what a guest is given: ``Spec.guest``
 
 ``ADDED`` says the same, by the names on the wire. What an agent says that is newer than its conductor is
 skipped. A command that has something newer than its agent, a verb or a field, is not sent: the step fails,
@@ -46,11 +47,13 @@ from berth.model.formats import Additions
 from berth.model.placement import AMOUNT_MAX, DEDICATED, RATIO_MAX, Inventory
 from berth.model.saga_runs import Spec
 
-VERSION: Final = 4
+VERSION: Final = 5
 WITH_CREDENTIALS: Final = 2
 """From this version on agents send a credential, and can be asked to register again."""
 WITH_UNITS: Final = 3
 """From this version on agents know units, and ports."""
+WITH_ADDRESSES: Final = 5
+"""From this version on a conductor knows addresses of servers. The first refuses what it does not know."""
 
 ADDED: Final[dict[str, int]] = {
     "NewCredential": 2,
@@ -59,9 +62,13 @@ ADDED: Final[dict[str, int]] = {
     "AgentCommand.request_ids": 3,
     "AgentCommand.traceparent": 4,
     "AgentCommand.units": 3,
+    "Guest": 5,
     "Register.units": 3,
+    "Report.addresses": 5,
+    "ReportedAddress": 5,
     "ReportedProvider.siblings": 3,
     "ReportedProvider.units": 3,
+    "Spec.guest": 5,
     "Spec.ports": 3,
 }
 SKIPPED: Final = frozenset(
@@ -93,6 +100,8 @@ UNITS_MAX: Final = 10_000
 VALUES_MAX: Final = 100_000
 """Of a body: more than all of these together. They are counted before it is decoded: a million of them would
 take a second, and meanwhile no other host would be heard."""
+ADDRESSES_MAX: Final = 64
+"""Of one server."""
 WAIT_SECONDS_MAX: Final = 60
 
 Uuid = Annotated[str, Meta(pattern="^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\\Z")]
@@ -104,6 +113,9 @@ _Symbol = Annotated[str, Meta(pattern="^[A-Z][A-Z0-9_]{0,254}\\Z")]
 Unit = Annotated[str, Meta(pattern="^[0-9A-Za-z][0-9A-Za-z:._-]{0,63}\\Z")]
 Units = Annotated[tuple[Unit, ...], Meta(min_length=1, max_length=UNITS_MAX)]
 _Amount = Annotated[int, Meta(ge=1, le=AMOUNT_MAX)]
+_NetworkName = Annotated[str, Meta(pattern="^[a-zA-Z0-9._-]{1,255}\\Z")]
+_IpAddress = Annotated[str, Meta(pattern="^[0-9a-f.:]{2,45}\\Z")]
+_MacAddress = Annotated[str, Meta(pattern="^([0-9a-f]{2}(:[0-9a-f]{2}){5})?\\Z")]
 _CommandId = Annotated[str, Meta(max_length=500)]
 _Servers = Annotated[tuple[Uuid, ...], Meta(max_length=SERVERS_MAX)]
 Fence = tuple[int, int]
@@ -285,10 +297,20 @@ class PollAnswer(
     """Register again: not all that the host has could be written last time."""
 
 
+class ReportedAddress(_Message, frozen=True, kw_only=True):
+    """An address of a server. ``mac`` is that of the interface that has it."""
+
+    network: _NetworkName
+    address: _IpAddress
+    mac: _MacAddress = ""
+
+
 class Report(_Message, frozen=True, kw_only=True, rename={"command": "order"}):
     host: Uuid
     command: _CommandId
     error: Annotated[str, Meta(max_length=4000)] | None = None
+    addresses: Annotated[tuple[ReportedAddress, ...], Meta(max_length=ADDRESSES_MAX)] = ()
+    """Those that the server has now."""
 
 
 class ReportAnswer(_Message, frozen=True, kw_only=True):

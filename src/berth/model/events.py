@@ -27,6 +27,7 @@ from berth.model.servers import (
     Flavor,
     Host,
     Image,
+    KeyPair,
     Migration,
     QuotaSet,
     RevokedToken,
@@ -48,6 +49,7 @@ AnyRecord = (
     | HostTree
     | Image
     | Instance
+    | KeyPair
     | Migration
     | Outbox
     | QuotaSet

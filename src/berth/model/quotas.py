@@ -24,7 +24,7 @@ DEFAULT_CLASS: Final = "class:default"
 
 class Quotas(msgspec.Struct, frozen=True, kw_only=True):
     """A limit for each resource; -1: none. ``image_size_total`` is in MiB, as in Glance; ``metadata_items``
-    are of one server, ``server_group_members`` of one group."""
+    are of one server, ``server_group_members`` of one group, ``key_pairs`` of one user."""
 
     instances: int = 10
     cores: int = 20
@@ -35,6 +35,7 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True):
     images: int = 100
     image_size_total: int = 10_240
     clusters: int = 10
+    key_pairs: int = 100
 
 
 RESOURCES: Final = Quotas.__struct_fields__

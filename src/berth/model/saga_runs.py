@@ -15,9 +15,12 @@ import msgspec
 
 from berth.model.placement import Inventory
 from berth.model.servers import (
+    NO_GUEST,
     ConflictPolicy,
     Flavor,
     FoundConflict,
+    Guest,
+    GuestAddress,
     Held,
     Need,
     Place,
@@ -75,6 +78,7 @@ class Spec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     image: str | None = None
     image_properties: dict[str, str] = {}
     ports: tuple[str, ...] = ()
+    guest: Guest = NO_GUEST
 
 
 class SagaRun(
@@ -136,6 +140,8 @@ class SagaRun(
     cells: tuple[str, ...] = ()
     """The cells that a run goes through, if there are several: first the one in whose journal it stands, then
     the others that have a copy of it, or are told of its end."""
+    addresses: tuple[GuestAddress, ...] = ()
+    """Of the server, as they were last reported; empty: they have not been."""
 
     @property
     def ids(self) -> str:

@@ -229,6 +229,28 @@ class ServerHints(msgspec.Struct, frozen=True, gc=False):
     different_host: tuple[str, ...] = ()
 
 
+class GuestAddress(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """An address of a server, as its agent has reported it: in which network, and of which interface."""
+
+    network: str
+    address: str
+    mac: str = ""
+
+
+class Guest(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What the guest of a server is given, by whatever way its driver has. ``user_data`` is in base64.
+    ``hostname`` is None where it follows from the name; ``public_key`` is that of the server's key pair."""
+
+    user_data: str | None = None
+    has_config_drive: bool = False
+    hostname: str | None = None
+    public_key: str | None = None
+    partitions_disk: bool = False
+    """Nova's diskConfig AUTO: one partition, as large as the disk."""
+
+
+NO_GUEST: Final = Guest()
+
 UNKNOWN: Final = "unknown"
 """What a server is for a cell that has no record of it: whatever is done to it there harms nothing."""
 
@@ -280,6 +302,12 @@ class Server(Record, frozen=True, kw_only=True, tag="server", rename={"run": "wo
     created_at_s: int = 0
     updated_at_s: int = 0
     launched_at_s: int | None = None
+    addresses: tuple[GuestAddress, ...] = ()
+    guest: Guest = NO_GUEST
+    tags: tuple[str, ...] = ()
+    access_ipv4: str = ""
+    access_ipv6: str = ""
+    """Addresses that its owner has noted here."""
 
     @property
     def ports(self) -> tuple[str, ...]:
@@ -340,6 +368,22 @@ class Migration(Record, frozen=True, kw_only=True, tag="migration"):
     """The server's, as they were met at the source."""
     created_at_s: int = 0
     updated_at_s: int = 0
+
+
+class KeyPair(Record, frozen=True, kw_only=True, tag="key_pair"):
+    """A public key of a user, by name. A server that is created with it keeps a copy."""
+
+    name: str
+    user: str
+    public_key: str
+    fingerprint: str
+    type: Literal["ssh", "x509"] = "ssh"
+    number: int = 0
+    created_at_s: int = 0
+
+
+def key_pair_id(user: str, name: str) -> str:
+    return f"{user}/{name}"
 
 
 class Counter(Record, frozen=True, kw_only=True, tag="counter"):

@@ -69,6 +69,8 @@ _POWER: Final[dict[VmState, int]] = {
 
 def apply_progress(view: View, run: SagaRun, now_s: int) -> Enact | None:
     """The command that brings the records up to what a run says; None where they are."""
+    if view.format < ADDED["Server.addresses"]:
+        run = msgspec.structs.replace(run, addresses=())
     saga = saga_of(run)
     if saga.apply is not None:
         return saga.apply(view, run, now_s)
@@ -202,6 +204,7 @@ def apply_end(
         conflict=run.conflict or server.conflict,
         generation=run.claim.generation,
         needs=run.needs,
+        addresses=run.addresses or server.addresses,
         fault=None if is_done else _make_fault(run, now_s),
         updated_at_s=now_s,
     )

@@ -339,6 +339,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     quota_images: Annotated[int, About("images; -1: no limit", -1, _QUOTA_MAX)] = 100
     quota_image_size_total: Annotated[int, About("MiB of all images; -1: no limit", -1, _QUOTA_MAX)] = 10_240
     quota_clusters: Annotated[int, About("clusters; -1: no limit", -1, _QUOTA_MAX)] = 10
+    quota_key_pairs: Annotated[int, About("key pairs of one user; -1: no limit", -1, _QUOTA_MAX)] = 100
 
     # -- the Placement API --
     incomplete_consumer_project_id: Annotated[

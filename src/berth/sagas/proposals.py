@@ -330,7 +330,9 @@ def request_abort(view: View, server: Server, run: str) -> tuple[RecordChanged, 
 
 def _make_spec(server: Server, flavor: Flavor) -> Spec:
     properties = read_properties(server.image_properties)
-    return Spec(server.name, server.project, server.user, flavor, server.image, properties, server.ports)
+    return Spec(
+        server.name, server.project, server.user, flavor, server.image, properties, server.ports, server.guest
+    )
 
 
 def request_units(view: View, server: Server) -> RecordChanged | None:

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from berth.model.saga_runs import ClaimSnapshot, Destination, SagaRun, StepLog
-from berth.model.servers import ActionProgress, FoundConflict, Held, Place
+from berth.model.servers import ActionProgress, FoundConflict, GuestAddress, Held, Place
 from berth.sagas.saga import PLACEMENT, ClaimChange, Outcome, Saga, Step, Verb, find_saga, has_given_back
 
 LOG_MAX: Final = 60
@@ -167,8 +167,12 @@ def record_success(
     claim: ClaimSnapshot | None = None,
     migration_claim: ClaimSnapshot | None = None,
     note: str | None = None,
+    addresses: tuple[GuestAddress, ...] = (),
 ) -> SagaRun:
-    """The run after its step was done. ``note``: an error that was skipped."""
+    """The run after its step was done. ``note``: an error that was skipped. ``addresses``: those of the
+    server, where its agent has reported any."""
+    if addresses:
+        run = msgspec.structs.replace(run, addresses=addresses)
     if claim is not None or migration_claim is not None:
         run = _next_version(
             run, claim=claim or run.claim, migration_claim=migration_claim or run.migration_claim

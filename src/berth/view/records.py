@@ -12,7 +12,17 @@ from berth.model.events import AnyRecord
 from berth.model.groups import Group
 from berth.model.quotas import Amounts, amounts_of, is_counted
 from berth.model.saga_runs import Agent, Assignment, Instance, Outbox, SagaRun
-from berth.model.servers import Action, Flavor, Host, Migration, Record, RevokedToken, Server, UnknownServer
+from berth.model.servers import (
+    Action,
+    Flavor,
+    Host,
+    KeyPair,
+    Migration,
+    Record,
+    RevokedToken,
+    Server,
+    UnknownServer,
+)
 from berth.view.sets import OrderedIds
 
 R = TypeVar("R", bound=Record)
@@ -53,6 +63,7 @@ _INDEXES: Final[dict[type[Any], dict[str, Callable[[Any], Iterable[str]]]]] = {
             else ()
         ),
     },
+    KeyPair: {"user": lambda pair: (pair.user,)},
     RevokedToken: {"user": lambda token: (token.user,)},
     Flavor: {"name": lambda flavor: (flavor.name,)},
     Host: {

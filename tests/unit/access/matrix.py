@@ -34,6 +34,7 @@ from berth.model.servers import (
     ActionEvent,
     Aggregate,
     Flavor,
+    GuestAddress,
     Host,
     Image,
     ImageMember,
@@ -114,6 +115,8 @@ def _server(id: str, name: str) -> Server:
         state="active",
         place=_PLACE,
         metadata={"note": "x"},
+        tags=("old",),
+        addresses=(GuestAddress("private", "10.0.0.1"),),
         created_at_s=1,
     )
 
@@ -129,6 +132,7 @@ _RECORDS: Final[tuple[AnyRecord, ...]] = (
         visibility="shared",
         owner="blue",
         tags=("old",),
+        properties={"note": "x"},
         disk_format="raw",
         container_format="bare",
         members=(ImageMember("green"),),
@@ -179,10 +183,12 @@ _PARAMS: Final = {
     "clusters/{cluster}": _CLUSTER,
     "domains/{id}": "default",
     "endpoints/{id}": "none",
+    "extensions/{alias}": "os-hosts",
     "flavors/{id}": "1",
     "groups/{group}": _GROUP,
     "hosts/{host}": _HOST,
     "images/{id}": _IMAGE,
+    "ips/{network}": "private",
     "inventories/{resource_class}": "VCPU",
     "members/{project}": "green",
     "metadata/{key}": "note",
@@ -191,6 +197,9 @@ _PARAMS: Final = {
     "nodes/{node}": "c-w-0",
     "os-aggregates/{id}": "1",
     "os-extra_specs/{key}": "resources:VCPU",
+    "os-hosts/{host}": "host-1",
+    "os-instance_usage_audit_log/{before}": "2026-01-01",
+    "os-simple-tenant-usage/{project}": "blue",
     "os-hypervisors/{id}": _HOST,
     "os-hypervisors/{pattern}": "host",
     "os-instance-actions/{request_id}": "req-1",
@@ -220,6 +229,7 @@ _V21: Final = "/compute/v2.1"
 _NEED: Final = {"resources": {"VCPU": 1}}
 _NEW_CLUSTER: Final = {"name": "d", "node_groups": [{"name": "w", "flavor": "small", "count": 1}]}
 _NO_BODY: Final = object()
+_PUBLIC_KEY: Final = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBbGnNzZBm0kqoBuHyL9uIwm3tVDsqNGrZEPYA4NqqZz ann"
 _BODIES: Final[dict[str, Any]] = {
     "POST /resource_classes": {"name": "CUSTOM_SILVER"},
     "PUT /resource_classes/{name}": _NO_BODY,
@@ -290,7 +300,16 @@ _BODIES: Final[dict[str, Any]] = {
     f"PUT {_V21}/os-services/{{id}}": {"status": "disabled"},
     f"PUT {_V21}/os-quota-sets/{{project}}": {"quota_set": {"cores": 5}},
     f"PUT {_V21}/os-quota-class-sets/{{name}}": {"quota_class_set": {"cores": 5}},
-    f"POST {_V21}/os-keypairs": {"keypair": {"name": "key"}},
+    f"POST {_V21}/os-keypairs": {"keypair": {"name": "key", "public_key": _PUBLIC_KEY}},
+    f"PUT {_V21}/servers/{{id}}/tags": {"tags": ["new"]},
+    f"PUT {_V21}/servers/{{id}}/tags/{{tag}}": _NO_BODY,
+    f"PUT {_V21}/os-hosts/{{host}}": {"status": "disable"},
+    f"POST {_V21}/images/{{id}}/metadata": {"metadata": {"a": "b"}},
+    f"PUT {_V21}/images/{{id}}/metadata": {"metadata": {"a": "b"}},
+    f"PUT {_V21}/images/{{id}}/metadata/{{key}}": {"meta": {"note": "y"}},
+    f"POST {_V21}/os-server-external-events": {
+        "events": [{"name": "network-changed", "server_uuid": _SERVER}]
+    },
     "POST /image/v2/images": {"name": "new"},
     "PATCH /image/v2/images/{id}": [{"op": "replace", "path": "/name", "value": "x"}],
     "PUT /image/v2/images/{id}/tags/{tag}": _NO_BODY,
@@ -317,8 +336,10 @@ _QUERIES: Final = {
     "GET /berth/v1/usage": "?by=root",
     f"GET {_V21}/os-migrations": "?project_id=blue",
 }
-_OLD: Final = ("/search", "/servers", "/statistics", "/uptime")
-"""Ends of paths below /os-hypervisors that later versions of Nova's API do not have."""
+_OLD: Final = (f"{_V21}/os-hosts", f"{_V21}/images")
+_OLD_OF_HYPERVISORS: Final = ("/search", "/servers", "/statistics", "/uptime")
+"""Beginnings of paths, and ends of those below /os-hypervisors, that later versions of Nova's API do not
+have."""
 _MEDIA: Final = {
     "PATCH /image/v2/images/{id}": "application/openstack-images-v2.1-json-patch",
     "PUT /image/v2/images/{id}/file": "application/octet-stream",
@@ -436,7 +457,9 @@ class Blue(RegionWorld):
         return [await self._status(asked, caller) for caller in CALLERS]
 
     async def _status(self, asked: Asked, caller: str) -> int:
-        version = "2.1" if "os-hypervisors" in asked.template and asked.template.endswith(_OLD) else "2.94"
+        path = asked.template
+        is_old = path.startswith(_OLD) or ("hypervisors" in path and path.endswith(_OLD_OF_HYPERVISORS))
+        version = "2.1" if is_old else "2.94"
         headers = {
             "openstack-api-version": f"placement 1.39, compute {version}",
             "x-subject-token": self._subject,

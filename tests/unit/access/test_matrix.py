@@ -46,7 +46,8 @@ def test_readers_write_nothing(measured: Measured, caller: str) -> None:
     written = [
         asked.title for asked, statuses in measured.items() if asked.method != "GET" and statuses[place] < 300
     ]
-    assert written == []
+    # As in Nova: they are the user's own, and not of a project.
+    assert [title for title in written if "/os-keypairs" not in title] == []
 
 
 def test_objects_of_a_project_are_not_there_for_another(measured: Measured) -> None:

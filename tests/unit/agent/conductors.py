@@ -121,7 +121,7 @@ class FakeConductor:
 
     async def have(self, command: AgentCommand, host: SimHost = THE_HOST) -> str | None:
         """Have a host carry a command out."""
-        return await self.mailbox.deliver(host.id, command, PATIENCE_S)
+        return (await self.mailbox.deliver(host.id, command, PATIENCE_S)).error
 
 
 @contextlib.asynccontextmanager

@@ -61,7 +61,7 @@ async def test_a_machine_registers_and_carries_commands_out(tmp_path: Path) -> N
     async with served(conductor) as url:
         agents = Agents(url, tmp_path / "data", make_machine(tmp_path / "root", dedicated_cpus="4-7"))
         await until(lambda: HOST in conductor.registered)
-        assert await conductor.mailbox.deliver(HOST, command("build"), 60) is None
+        assert (await conductor.mailbox.deliver(HOST, command("build"), 60)).error is None
         await agents.stop()
     register = conductor.registered[HOST]
     assert isinstance(register, Register)

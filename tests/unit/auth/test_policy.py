@@ -97,6 +97,7 @@ ANYBODY = {
     "@": "rule:known_role",
     # The setting cross_cell_moves keeps that off.
     "!": "rule:context_is_admin",
+    "rule:service_or_admin": "rule:admin_or_service_api",
     OWN_USER: "(rule:context_is_admin) or (user_id:%(user_id)s and rule:known_role)",
 }
 

@@ -159,6 +159,7 @@ async def test_a_host_is_in_one_zone_only(region: RegionWorld) -> None:
     assert zones_of(region, 1) == ["east"]
     assert (await region.compute("GET", f"/os-aggregates/{plain['id']}")).json["aggregate"] == {
         **plain,
+        "metadata": {},
         "hosts": ["host-1"],
         "updated_at": "2026-01-01T00:00:00.000000",
     }

@@ -7,6 +7,7 @@ import pytest
 
 from berth.api.compute.api import ROUTES
 from berth.model.servers import Flavor, Host, Image
+from tests.unit.compute.test_keypairs import PUBLIC_KEY
 from tests.worlds import CIRROS, LARGE, SECRET, SMALL, HttpAnswer, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
@@ -44,16 +45,8 @@ REFUSED: dict[str, dict[str, Any]] = {
     "an address": {"networks": [{"fixed_ip": "10.0.0.1"}]},
     "a network by a word": {"networks": "all"},
     "a security group": {"security_groups": [{"name": "web"}]},
-    "a key pair": {"key_name": "mine"},
-    "user data": {"user_data": "eA=="},
-    "a config drive": {"config_drive": True},
     "files": {"personality": [{"path": "/a", "contents": "eA=="}]},
-    "a password": {"adminPass": "secret"},
-    "a host name": {"hostname": "web"},
-    "an access address": {"accessIPv4": "10.0.0.1"},
-    "partitions": {"OS-DCF:diskConfig": "AUTO"},
     "certificates": {"trusted_image_certificates": ["x"]},
-    "tags": {"tags": ["x"]},
 }
 
 
@@ -87,12 +80,9 @@ async def test_what_clients_send_when_nothing_is_asked_for_is_accepted(
 @pytest.mark.parametrize(
     ("action", "fields"),
     [
-        ("rebuild", {"imageRef": CIRROS.id, "adminPass": "x"}),
-        ("rebuild", {"imageRef": CIRROS.id, "key_name": "k"}),
         ("rebuild", {"imageRef": CIRROS.id, "preserve_ephemeral": True}),
-        ("rebuild", {"imageRef": CIRROS.id, "user_data": "eA=="}),
         ("resize", {"flavorRef": LARGE.id, "OS-DCF:diskConfig": "AUTO"}),
-        ("os-migrateLive", {"host": None, "block_migration": True}),
+        ("os-migrateLive", {"host": None, "block_migration": False}),
         ("os-migrateLive", {"host": None, "block_migration": "auto", "force": True}),
         ("evacuate", {"host": "host-2", "adminPass": "x"}),
         ("evacuate", {"host": "host-2", "force": True}),
@@ -111,11 +101,7 @@ async def test_an_action_is_refused_with_what_is_not_offered(
 async def test_a_change_is_refused_with_what_is_not_kept(region: RegionWorld) -> None:
     await region.fleet()
     id = await region.active()
-    for name, value in (
-        ("accessIPv4", "10.0.0.1"),
-        ("hostname", "a"),
-        ("pinned_availability_zone", None),
-    ):
+    for name, value in (("accessIPv4", "10.0.0"), ("pinned_availability_zone", None)):
         answer = await region.compute("PUT", f"/servers/{id}", {"server": {name: value}})
         assert said(answer).startswith(f"Invalid input: {name} is ")
 
@@ -242,12 +228,12 @@ async def test_what_is_for_the_driver_reaches_it(region: RegionWorld) -> None:
 @pytest.mark.parametrize(
     ("path", "name"),
     [
-        ("/servers?tags=a", "tags"),
-        ("/servers/detail?ip=10.0.0.1", "ip"),
+        ("/servers?name=(", "name"),
+        ("/servers/detail?ip=10.0.0.*?", "ip"),
         ("/servers?whatever=1", "whatever"),
         ("/servers?instance_name=x", "instance_name"),
-        ("/servers?sort_key=display_name", "sort_key"),
-        ("/servers?sort_dir=asc", "sort_dir"),
+        ("/servers?sort_key=colour", "sort_key"),
+        ("/servers?sort_dir=up", "sort_dir"),
         ("/servers?status=ACTIVE&status=ERROR", "status"),
         ("/flavors?name=x", "name"),
         ("/flavors?sort_key=rxtx_factor", "sort_key"),
@@ -435,7 +421,13 @@ async def test_a_rebuild_cannot_change_the_pages_of_a_guest(region: RegionWorld)
 
 # -- parameters ---------------------------------------------------------------------------------
 
-NOT_SHOWN = {"/os-keypairs/{name}", "/os-hypervisors/{id}/uptime"}
+NOT_SHOWN = {
+    "/os-hypervisors/{id}/uptime",
+    "/os-hosts/{host}/startup",
+    "/os-hosts/{host}/shutdown",
+    "/os-hosts/{host}/reboot",
+    "/servers/{id}/tags/{tag}",
+}
 """What is refused whatever the parameters are."""
 
 
@@ -443,7 +435,7 @@ async def test_a_parameter_that_is_not_known_is_refused_wherever_something_is_re
     region: RegionWorld,
 ) -> None:
     await region.fleet()
-    await region.put(Host(id=uuid_of(1), number=1, name="host-1", cell="cell-1"))
+    await region.put(Host(id=uuid_of(1), number=1, name="host-1", cell="cell-1"), OLD_IMAGE)
     server = f"/servers/{await region.active('one', metadata={'role': 'web'})}"
     await region.act(server[9:], "os-migrateLive", {"host": None, "block_migration": "auto"})
     (moving,) = region.migrations(server[9:])
@@ -451,7 +443,17 @@ async def test_a_parameter_that_is_not_known_is_refused_wherever_something_is_re
     specs = {"extra_specs": {"hw:cpu_policy": "dedicated"}}
     await region.compute("POST", f"/flavors/{SMALL.id}/os-extra_specs", specs)
     made = await region.compute("POST", "/os-aggregates", {"aggregate": {"name": "a"}})
+    pair = {"name": "k", "public_key": PUBLIC_KEY}
+    assert (await region.compute("POST", "/os-keypairs", {"keypair": pair})).status == 201
     filled = {
+        "/extensions/{alias}": "/extensions/os-hosts",
+        "/images/{id}": f"/images/{CIRROS.id}",
+        "/images/{id}/metadata": f"/images/{CIRROS.id}/metadata",
+        "/images/{id}/metadata/{key}": f"/images/{OLD_IMAGE.id}/metadata/hw_locked_memory",
+        "/os-hosts/{host}": "/os-hosts/host-1",
+        "/os-instance_usage_audit_log/{before}": "/os-instance_usage_audit_log/2026-01-01",
+        "/os-keypairs/{name}": "/os-keypairs/k",
+        "/servers/{id}/ips/{network}": f"{server}/ips/public",
         "/flavors/{id}/os-extra_specs/{key}": f"/flavors/{SMALL.id}/os-extra_specs/hw:cpu_policy",
         "/flavors/{id}/os-flavor-access": f"/flavors/{SECRET.id}/os-flavor-access",
         "/os-aggregates/{id}": f"/os-aggregates/{made.json['aggregate']['id']}",
@@ -467,6 +469,8 @@ async def test_a_parameter_that_is_not_known_is_refused_wherever_something_is_re
         where = filled.get(path, path).replace("/servers/{id}", server).replace("/flavors/{id}", "/flavors/1")
         where = where.replace("{pattern}", "host").replace("{project}", "project").replace("{id}", uuid_of(1))
         version = "2.52" if "{pattern}" in path or "statistics" in path else "2.94"
+        if path.startswith(("/images", "/os-hosts")):
+            version = "2.1"
         known = await region.compute("GET", where, version=version)
         assert known.status == 200, (where, known.body)
         refused = await region.compute("GET", f"{where}?colour=red", version=version)

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
-from berth.api.compute.servers.show import NamePattern
+from berth.api.kernel.regexes import Regex
 from berth.model.saga_runs import Outbox
 from berth.model.servers import STATUSES, Fault
 from tests.worlds import CIRROS, LARGE, SMALL, RegionWorld, uuid_of
@@ -141,8 +141,6 @@ async def test_explanations_take_no_more_than_their_share_of_the_time(region: Re
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        ("tags", {"tags": []}),
-        ("ips", {"addresses": {}}),
         ("os-security-groups", {"security_groups": []}),
         ("os-interface", {"interfaceAttachments": []}),
         ("os-volume_attachments", {"volumeAttachments": []}),
@@ -256,7 +254,7 @@ async def test_hosts_are_no_filter_for_those_who_must_not_know_them(region: Regi
     [
         ("", "anything", True),
         ("a.c", "a.c", True),
-        ("a.c", "abc", False),
+        ("a.c", "abc", True),
         ("^a$", "a", True),
         ("^a$", "aa", False),
         ("^aa$", "a", False),
@@ -270,7 +268,7 @@ async def test_hosts_are_no_filter_for_those_who_must_not_know_them(region: Regi
     ],
 )
 def test_names_are_looked_for(pattern: str, name: str, is_like: bool) -> None:
-    assert NamePattern(pattern).matches(name) is is_like
+    assert Regex(pattern).matches(name) is is_like
 
 
 # -- changing -----------------------------------------------------------------------------------

@@ -76,10 +76,14 @@ async def test_a_server_is_claimed_ordered_and_shown_in_one_act(region: RegionWo
     assert (await region.server(id))["status"] == "ACTIVE"
 
 
-async def test_no_password_is_made_up(region: RegionWorld) -> None:
+async def test_a_password_is_answered_as_it_is_given_or_made(region: RegionWorld) -> None:
     await region.fleet()
-    made = await region.compute("POST", "/servers", body())
-    assert "adminPass" not in made.json["server"]
+    made = [await region.compute("POST", "/servers", body()) for _ in range(2)]
+    first, second = (answer.json["server"]["adminPass"] for answer in made)
+    assert first != second
+    assert (len(first), first.isalnum()) == (12, True)
+    given = await region.compute("POST", "/servers", body(adminPass="mine"))
+    assert given.json["server"]["adminPass"] == "mine"
 
 
 async def test_several_are_numbered_and_come_with_one_reservation(region: RegionWorld) -> None:
@@ -211,7 +215,13 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a name with blanks around it": ({"name": " x"}, "without blanks"),
     "a word that nobody knows": ({"colour": "red"}, "colour"),
     "metadata with strange keys": ({"metadata": {"a/b": "c"}}, "$.server.metadata"),
-    "tags": ({"tags": ["x"]}, "tags are not kept"),
+    "a tag with a comma": ({"tags": ["x,y"]}, "$.server.tags"),
+    "too many tags": ({"tags": [str(number) for number in range(51)]}, "$.server.tags"),
+    "a key pair that is not there": ({"key_name": "mine"}, "there is no key pair mine"),
+    "user data that is not base64": ({"user_data": "a!"}, "user_data must be in base64"),
+    "more user data than fits": ({"user_data": "a" * 65_536}, "$.server.user_data"),
+    "an access address that is none": ({"accessIPv4": "fd00::1"}, "accessIPv4 is 'fd00::1'"),
+    "a host name that is none": ({"hostname": "-web"}, "$.server.hostname"),
 }
 
 

@@ -7,7 +7,7 @@ carried out at a time; of several servers, several at once.
 from collections.abc import Collection
 from typing import Protocol
 
-from berth.cell.protocol import AgentCommand
+from berth.cell.protocol import AgentCommand, ReportedAddress
 
 
 class DriverError(Exception):
@@ -27,6 +27,9 @@ class Driver(Protocol):
 
     def units(self) -> dict[str, tuple[str, ...]]:
         """The units that servers on this host have, by server."""
+
+    def addresses(self, server: str) -> tuple[ReportedAddress, ...]:
+        """The addresses of a server on this host; none of one that is not here."""
 
     def abort(self, server: str) -> None:
         """Have what is being done to a server end soon: with a DriverError, unless it is done by then."""

@@ -7,22 +7,32 @@ Units (cpus, virtual functions, GPUs) are given to a server by the commands that
 and stay with it until it is destroyed. A command whose units another server has, or the host does not have,
 is refused.
 
+A server has two addresses that follow from its id: they stay the same wherever it goes.
+
 ``outgoing`` is kept until it is destroyed or resumed. What a command does to a server it does at its end, in
 one go: a command that fails, is aborted or ends with its host has done nothing.
 """
 
 import asyncio
+import ipaddress
 import random
+import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final, Literal, cast
 
 from berth.agent.drivers import DriverError
 from berth.agent.drivers.behaviour import Behaviours, CommandFate
-from berth.cell.protocol import AgentCommand, ReportedProvider
+from berth.cell.protocol import AgentCommand, ReportedAddress, ReportedProvider
 from berth.model.saga_runs import Units
 from berth.sagas.saga import GIVING_UNITS, Verb
 
 NAME: Final = "sim"
+_NETWORKS: Final[dict[str, ipaddress.IPv4Network | ipaddress.IPv6Network]] = {
+    "public": ipaddress.IPv4Network("10.0.0.0/8"),
+    "public-v6": ipaddress.IPv6Network("fd00::/64"),
+}
+"""openstacksdk takes the address of a server from the network ``public``: with none there it would ask for a
+floating one, and of several it would try to reach each."""
 
 ServerState = Literal["running", "stopped", "incoming", "outgoing"]
 Disk = dict[str, ServerState]
@@ -82,6 +92,9 @@ class SimDriver:
 
     def units(self) -> dict[str, tuple[str, ...]]:
         return {server: tuple(list_units(given)) for server, given in self._units.items()}
+
+    def addresses(self, server: str) -> tuple[ReportedAddress, ...]:
+        return make_addresses(server) if server in self._disk else ()
 
     def abort(self, server: str) -> None:
         if server in self._aborts:
@@ -178,3 +191,14 @@ def list_units(given: Units) -> Iterator[str]:
     for kinds in given.values():
         for names in kinds.values():
             yield from names
+
+
+def make_addresses(server: str) -> tuple[ReportedAddress, ...]:
+    """The addresses of a simulated server. Nothing is sent to them: two servers may have the same."""
+    number = uuid.UUID(server).int
+    mac = ":".join(f"{byte:02x}" for byte in (0x02, *(number & 0xFF_FFFF_FFFF).to_bytes(5)))
+    return tuple(
+        # Neither the address of the network nor that of a broadcast.
+        ReportedAddress(network=name, address=str(among[1 + number % (among.num_addresses - 2)]), mac=mac)
+        for name, among in _NETWORKS.items()
+    )

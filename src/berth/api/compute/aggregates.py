@@ -138,7 +138,9 @@ async def create_aggregate(call: Call) -> Response:
 
     def answer(view: View) -> Response:
         [made] = [aggregate for aggregate in view.records.all(Aggregate) if aggregate.name == name]
-        return _respond(call, view, made)
+        shown = _show_whole(call, view, made)
+        # A new aggregate has neither, and Nova does not say so.
+        return json({"aggregate": {key: shown[key] for key in shown if key not in ("hosts", "metadata")}})
 
     return await call.submit(propose, answer)
 

@@ -13,16 +13,22 @@ import msgspec
 
 from berth.api.compute import (
     aggregates,
+    extensions,
+    external_events,
     flavors,
+    hosts,
     hypervisors,
+    images,
     instance_actions,
+    keypairs,
     migrations,
     quotas,
     server_groups,
     services,
+    usage,
     versions,
 )
-from berth.api.compute.servers import actions, create, show, topology, update
+from berth.api.compute.servers import actions, create, diagnostics, show, tags, topology, update
 from berth.api.compute.servers.show import find_server
 from berth.api.compute.versions import PREFIX, V21, require_version
 from berth.api.kernel.application import RoutedApi
@@ -30,29 +36,10 @@ from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.call import Call, Handler, Services, json
 from berth.api.kernel.http import JSON, Request, Response, read_origin
 from berth.api.kernel.paging import read_query
-from berth.api.kernel.problem import Problem, not_found
+from berth.api.kernel.problem import Problem
 from berth.api.kernel.router import Route, Router
 
 # -- what is not offered -----------------------------------------------------------------------
-
-
-async def list_extensions(call: Call) -> Response:
-    return json({"extensions": []})
-
-
-async def list_keypairs(call: Call) -> Response:
-    read_query(call, "key pairs", {"user_id": 10, "limit": 35, "marker": 35})
-    return json({"keypairs": []})
-
-
-async def refuse_keypair(call: Call) -> Response:
-    raise not_found("Keypair", call.params[0])
-
-
-async def refuse_new_keypair(call: Call) -> Response:
-    raise Problem(
-        501, "Key pairs are not supported: agents put no keys on servers. Create the server without one."
-    )
 
 
 # -- lists of a server --------------------------------------------------------------------------
@@ -71,18 +58,6 @@ def _list_nothing(body: dict[str, Any], since: int = 1, *, parameters: tuple[str
 
 
 _NOT_OFFERED: Final = (
-    Route("GET", "/extensions", list_extensions, policy="os_compute_api:extensions"),
-    Route("GET", "/os-keypairs", list_keypairs, policy="os_compute_api:os-keypairs:index"),
-    Route("POST", "/os-keypairs", refuse_new_keypair, policy="os_compute_api:os-keypairs:create"),
-    Route("GET", "/os-keypairs/{name}", refuse_keypair, policy="os_compute_api:os-keypairs:show"),
-    Route("DELETE", "/os-keypairs/{name}", refuse_keypair, policy="os_compute_api:os-keypairs:delete"),
-    Route(
-        "GET",
-        "/servers/{id}/tags",
-        _list_nothing({"tags": []}, since=26),
-        policy="os_compute_api:os-server-tags:index",
-    ),
-    Route("GET", "/servers/{id}/ips", _list_nothing({"addresses": {}}), policy="os_compute_api:ips:index"),
     Route(
         "GET",
         "/servers/{id}/os-security-groups",
@@ -112,6 +87,7 @@ ROUTES: Final[tuple[Route[Handler], ...]] = (
     *show.ROUTES,
     *topology.ROUTES,
     *update.ROUTES,
+    *tags.ROUTES,
     *actions.ROUTES,
     *migrations.ROUTES,
     *instance_actions.ROUTES,
@@ -121,6 +97,13 @@ ROUTES: Final[tuple[Route[Handler], ...]] = (
     *hypervisors.ROUTES,
     *services.ROUTES,
     *quotas.ROUTES,
+    *keypairs.ROUTES,
+    *diagnostics.ROUTES,
+    *hosts.ROUTES,
+    *images.ROUTES,
+    *usage.ROUTES,
+    *external_events.ROUTES,
+    *extensions.ROUTES,
     *_NOT_OFFERED,
 )
 
@@ -167,6 +150,8 @@ class ComputeApi(RoutedApi):
     async def handle(self, request: Request, caller: Caller) -> Response:
         response = await super().handle(request, caller)
         response.headers += versions.make_headers(request.headers)
+        # Nova's own name for the id, from before all services had the same one.
+        response.headers.append(("x-compute-request-id", request.request_id))
         return response
 
     def version_of(self, request: Request) -> int:

@@ -17,7 +17,7 @@ from msgspec import UNSET, Meta, UnsetType
 from berth.api.compute.versions import make_links
 from berth.api.kernel.call import Call, empty, json
 from berth.api.kernel.http import Response
-from berth.api.kernel.paging import read_number, read_parameter, read_query, render_list
+from berth.api.kernel.paging import read_flag, read_number, read_parameter, read_query, render_list
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.router import Route
 from berth.ledger import remove_record, replace_record
@@ -50,6 +50,7 @@ _SPECS_BYTES_MAX: Final = 16 << 10
 """A server keeps a copy of its flavor."""
 _FLAVOR_ID: Final = re.compile(r"[a-zA-Z0-9._-]([a-zA-Z0-9. _-]{0,253}[a-zA-Z0-9._-])?")
 _NAME_MAX: Final = 255
+_IS_PUBLIC: Final = "os-flavor-access:is_public"
 _DESCRIPTION_MAX: Final = 65_535
 
 _SORT_KEYS: Final = {
@@ -83,7 +84,9 @@ class NewFlavor(_FlavorBody, frozen=True, kw_only=True):
     ephemeral: Number | None = msgspec.field(name="OS-FLV-EXT-DATA:ephemeral", default=None)
     swap: Number | None = None
     rxtx_factor: float | str | None = None
-    is_public: bool | None = msgspec.field(name="os-flavor-access:is_public", default=None)
+    is_public: bool | Annotated[str, Meta(max_length=10)] | None = msgspec.field(
+        name="os-flavor-access:is_public", default=None
+    )
     description: str | UnsetType | None = UNSET
 
 
@@ -222,7 +225,7 @@ def _make_flavor(call: Call, asked: NewFlavor) -> Flavor:
         disk_gb=_read_size("disk", asked.disk, 0),
         ephemeral_gb=_read_size("OS-FLV-EXT-DATA:ephemeral", asked.ephemeral or 0, 0),
         swap_mb=_read_size("swap", asked.swap or 0, 0),
-        is_public=asked.is_public is not False,
+        is_public=asked.is_public is None or read_flag({_IS_PUBLIC: str(asked.is_public)}, _IS_PUBLIC),
         description=_check_description(
             None if isinstance(asked.description, UnsetType) else asked.description
         ),

@@ -200,9 +200,9 @@ def _show_listed(call: Call, migration: Migration) -> dict[str, Any]:
     return body
 
 
-def _show_flavor_id(flavor: Flavor) -> int | str:
-    """The id of the flavor, as a number if it is one: clients expect numbers."""
-    return int(flavor.id) if flavor.id.isascii() and flavor.id.isdigit() else flavor.id
+def _show_flavor_id(flavor: Flavor) -> int | None:
+    """The id of the flavor, if it is a number: Nova has numbers here, and clients refuse anything else."""
+    return int(flavor.id) if flavor.id.isascii() and flavor.id.isdigit() else None
 
 
 def _show_live(call: Call, migration: Migration) -> dict[str, Any]:

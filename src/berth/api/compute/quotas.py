@@ -1,8 +1,8 @@
 """/limits, /os-quota-sets and /os-quota-class-sets: what projects may have, and what they have.
 
-The limits are Nova's, and three of Berth's own beside them: ``images``, ``image_size_total`` (in MiB) and
-``clusters``. What Nova limits and Berth does not keep (key pairs, injected files, addresses) is shown as
-unlimited, and a limit for it is refused.
+The limits are Nova's. Three of Berth's own are set in the same way and shown to whoever asks for ``all``:
+``images``, ``image_size_total`` (in MiB) and ``clusters``. Of what Nova limits and Berth does not have at all
+(injected files, floating addresses, security groups) nobody has any: whatever limit is set, it holds.
 """
 
 from typing import Annotated, Any, Final
@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from berth.api.kernel.call import Call, empty, json
 from berth.api.kernel.http import Response
-from berth.api.kernel.paging import read_query
+from berth.api.kernel.paging import read_flag, read_query
 from berth.api.kernel.problem import Problem, not_found
 from berth.api.kernel.router import Route
 from berth.ledger import remove_record, replace_record
@@ -32,8 +32,18 @@ from berth.view import View
 
 _CLASS: Final = "default"
 _ID_MAX: Final = 255
-_NETWORK: Final = ("fixed_ips", "floating_ips", "security_groups", "security_group_rules")
-_INJECTED: Final = ("injected_files", "injected_file_content_bytes", "injected_file_path_bytes")
+_OWN: Final = ("images", "image_size_total", "clusters")
+_NETWORK: Final = {
+    "fixed_ips": UNLIMITED,
+    "floating_ips": UNLIMITED,
+    "security_groups": UNLIMITED,
+    "security_group_rules": UNLIMITED,
+}
+_INJECTED: Final = {
+    "injected_files": 5,
+    "injected_file_content_bytes": 10_240,
+    "injected_file_path_bytes": 255,
+}
 _GROUPS: Final = ("server_groups", "server_group_members")
 _ABSOLUTE: Final = {
     "maxTotalCores": "cores",
@@ -42,7 +52,11 @@ _ABSOLUTE: Final = {
     "maxServerMeta": "metadata_items",
     "maxServerGroups": "server_groups",
     "maxServerGroupMembers": "server_group_members",
+    "maxTotalKeypairs": "key_pairs",
 }
+_NO_NETWORK_LIMITS: Final = 36
+_NO_IMAGE_META: Final = 39
+_NO_INJECTED: Final = 57
 
 Limit = int | Annotated[str, Meta(max_length=20)]
 
@@ -67,14 +81,30 @@ async def show_limits(call: Call) -> Response:
     def answer(view: View) -> dict[str, int]:
         allowed, used = limits_of(view, call.quotas, project), count_used(view, project)
         return {name: allowed[resource] for name, resource in _ABSOLUTE.items()} | {
-            "maxTotalKeypairs": UNLIMITED,
             "totalCoresUsed": used["cores"],
             "totalInstancesUsed": used["instances"],
             "totalRAMUsed": used["ram"],
             "totalServerGroupsUsed": used["server_groups"],
+            **_show_earlier_limits(call, allowed),
         }
 
     return json({"limits": {"rate": [], "absolute": await call.read(answer)}})
+
+
+def _show_earlier_limits(call: Call, allowed: dict[str, int]) -> dict[str, int]:
+    """The limits that were removed with later microversions."""
+    shown: dict[str, int] = {}
+    if call.version < _NO_NETWORK_LIMITS:
+        limits = {"maxTotalFloatingIps": "floating_ips", "maxSecurityGroups": "security_groups"}
+        limits |= {"maxSecurityGroupRules": "security_group_rules"}
+        shown |= {name: allowed.get(resource, UNLIMITED) for name, resource in limits.items()}
+        shown |= {"totalFloatingIpsUsed": 0, "totalSecurityGroupsUsed": 0}
+    if call.version < _NO_IMAGE_META:
+        shown["maxImageMeta"] = allowed["metadata_items"]
+    if call.version < _NO_INJECTED:
+        limits = {"maxPersonality": "injected_files", "maxPersonalitySize": "injected_file_content_bytes"}
+        shown |= {name: allowed.get(resource, _INJECTED[resource]) for name, resource in limits.items()}
+    return shown
 
 
 async def show_quotas(call: Call) -> Response:
@@ -113,19 +143,27 @@ def _find_class_limits(call: Call, view: View) -> dict[str, int]:
 
 
 def _show_set(call: Call, allowed: dict[str, int]) -> dict[str, int]:
-    return allowed | dict.fromkeys(_list_not_kept(call.version, 36), UNLIMITED)
+    return _show_limits(call, allowed, _list_unused(call.version, _NO_NETWORK_LIMITS))
 
 
 def _show_class(call: Call, allowed: dict[str, int]) -> dict[str, int]:
     hidden = _GROUPS if call.version < 50 else ()
-    shown = allowed | dict.fromkeys(_list_not_kept(call.version, 50), UNLIMITED)
+    shown = _show_limits(call, allowed, _list_unused(call.version, 50))
     return {name: limit for name, limit in shown.items() if name not in hidden}
 
 
-def _list_not_kept(version: int, networks_until: int) -> tuple[str, ...]:
-    """The quotas that a microversion has and Berth does not keep."""
-    networks = _NETWORK if version < networks_until else ()
-    return ("key_pairs", *networks, *(_INJECTED if version < 57 else ()))
+def _show_limits(call: Call, allowed: dict[str, int], unused: dict[str, int]) -> dict[str, int]:
+    own = _OWN if read_flag(call.query_values(), "all") else ()
+    names = (*(name for name in RESOURCES if name not in _OWN), *own)
+    return {name: allowed[name] for name in names} | {
+        name: allowed.get(name, default) for name, default in unused.items()
+    }
+
+
+def _list_unused(version: int, networks_until: int) -> dict[str, int]:
+    """The quotas that a microversion has for what does not exist here, and their defaults."""
+    networks = _NETWORK if version < networks_until else {}
+    return {**networks, **(_INJECTED if version < _NO_INJECTED else {})}
 
 
 # -- changing -----------------------------------------------------------------------------------
@@ -135,7 +173,7 @@ async def update_quotas(call: Call) -> Response:
     project = _read_project(call)
     given = dict(call.decode(NewQuotaSet).quota_set)
     is_forced = _read_flag(given.pop("force", False))
-    asked = _read_limits(given, _list_not_kept(call.version, 36))
+    asked = _read_limits(given, _list_unused(call.version, _NO_NETWORK_LIMITS))
 
     def propose(view: View, now_s: int) -> Command | Rejection:
         used = count_used(view, project)
@@ -152,7 +190,7 @@ async def update_quotas(call: Call) -> Response:
 
 async def update_quota_class(call: Call) -> Response:
     _require_class(call)
-    asked = _read_limits(dict(call.decode(NewQuotaClass).quota_class_set), _list_not_kept(call.version, 50))
+    asked = _read_limits(dict(call.decode(NewQuotaClass).quota_class_set), _list_unused(call.version, 50))
     if call.version < 50 and (newer := sorted(asked.keys() & {*_GROUPS})):
         raise Problem(400, f"Invalid input: {newer[0]} needs microversion 2.50 or later.")
     return await call.submit(
@@ -181,20 +219,14 @@ def _set_quotas(view: View, key: str, asked: dict[str, int]) -> Command:
 # -- what is sent -------------------------------------------------------------------------------
 
 
-def _read_limits(given: dict[str, Any], not_kept: tuple[str, ...]) -> dict[str, int]:
+def _read_limits(given: dict[str, Any], unused: dict[str, int]) -> dict[str, int]:
     """The limits that a body sets, by resource."""
     numbers = {name: _read_limit(name, value) for name, value in given.items()}
-    for name, limit in numbers.items():
-        if name not in RESOURCES and name not in not_kept:
-            raise Problem(
-                400, f"Invalid input: {name!r} is not a quota; the quotas are {', '.join(sorted(RESOURCES))}."
-            )
-        if name in not_kept and limit != UNLIMITED:
-            raise Problem(
-                400,
-                f"Invalid input: {name} are not kept and cannot be limited: leave it out, or give -1.",
-            )
-    return {name: limit for name, limit in numbers.items() if name in RESOURCES}
+    for name in numbers:
+        if name not in RESOURCES and name not in unused:
+            known = ", ".join(sorted((*RESOURCES, *unused)))
+            raise Problem(400, f"Invalid input: {name!r} is not a quota; the quotas are {known}.")
+    return numbers
 
 
 def _read_limit(name: str, value: Any) -> int:
@@ -222,13 +254,15 @@ def _read_project(call: Call) -> str:
     call.require_of(project)
     if len(project) > _ID_MAX:
         raise Problem(400, f"Invalid input: the id of a project has at most {_ID_MAX} characters.")
-    if "user_id" in call.query_values():
+    if "user_id" in call.query_values() and call.request.method != "GET":
         raise Problem(400, "Quotas of single users are not kept: leave user_id out.")
-    read_query(call, "quotas", {})
+    # A user may have what its project may have.
+    read_query(call, "quotas", {"all": 1, "user_id": 1})
     return project
 
 
 def _require_class(call: Call) -> None:
+    read_query(call, "quotas", {"all": 1})
     if call.params[0] != _CLASS:
         raise not_found("Quota class", f"{call.params[0]} (there is one, {_CLASS})")
 

@@ -86,7 +86,7 @@ async def _update_by_id(call: Call) -> Response:
     if wanted.disabled_reason is not UNSET and wanted.status != "disabled":
         raise Problem(400, "disabled_reason is for a service that is being disabled.")
     return await call.submit(
-        lambda view, now_s: _change_service(view, find_hypervisor(view, call), wanted, now_s),
+        lambda view, now_s: change_service(view, find_hypervisor(view, call), wanted, now_s),
         lambda view: json({"service": _show_service(call, view, call.accept(find_hypervisor(view, call)))}),
     )
 
@@ -111,7 +111,7 @@ async def _update_by_name(call: Call) -> Response:
         case other:
             raise Problem(404, f"Unknown action {other}.")
     return await call.submit(
-        lambda view, now_s: _change_service(view, _find_by_name(view, asked), wanted, now_s),
+        lambda view, now_s: change_service(view, _find_by_name(view, asked), wanted, now_s),
         lambda view: json({"service": answer | said}),
     )
 
@@ -131,7 +131,7 @@ def _find_by_name(view: View, asked: NamedServiceChange) -> Host | ServiceNotFou
     return hosts[0]
 
 
-def _change_service(
+def change_service(
     view: View, host: Host | Rejection, wanted: ServiceChange, now_s: int
 ) -> Command | Rejection:
     if isinstance(host, Rejection):

@@ -50,20 +50,23 @@ LIMIT_MAX: Final = 1_000
 """How many a page has at most, and if nothing is said."""
 
 _NUMBER_MAX: Final = 2**31 - 1
-_YES: Final = frozenset(("1", "t", "true", "on", "y", "yes", ""))
-_NO: Final = frozenset(("0", "f", "false", "off", "n", "no"))
+YES: Final = frozenset(("1", "t", "true", "on", "y", "yes", ""))
+NO: Final = frozenset(("0", "f", "false", "off", "n", "no"))
 
 
-def read_query(call: Call, what: str, known: Mapping[str, int]) -> dict[str, str]:
+def read_query(
+    call: Call, what: str, known: Mapping[str, int], repeatable: Sequence[str] = ()
+) -> dict[str, str]:
     """The parameters of a request for ``what``, each of them known: by name, and since which microversion.
-    With one that is not, the answer would be to another question than was asked."""
+    With one that is not, the answer would be to another question than was asked. Those that are not
+    ``repeatable`` are given once."""
     query = call.query_values()
     offered = [name for name, since in known.items() if call.version >= since]
     for name in query:
         if name not in offered:
             raise _unknown(name, what, known.get(name), offered)
-    names = [name for name, _ in call.query_pairs()]
-    if len(names) > len(query):
+    names = [name for name, _ in call.query_pairs() if name not in repeatable]
+    if len(names) > len({*names}):
         twice = next(name for name in names if names.count(name) > 1)
         raise Problem(400, f"Invalid input: {twice} is given more than once.")
     return query
@@ -93,9 +96,9 @@ def read_number(name: str, given: int | str, least: int, most: int) -> int:
 def read_flag(query: Mapping[str, str], name: str) -> bool:
     """A parameter that is true or false; true if it is only named."""
     text = query.get(name, "false").strip().lower()
-    if text not in _YES | _NO:
+    if text not in YES | NO:
         raise Problem(400, f"Invalid input: {name} is {text!r}; it must be true or false.")
-    return text in _YES
+    return text in YES
 
 
 def read_limit(query: dict[str, str]) -> int:
@@ -118,12 +121,13 @@ def render_list(
         start = places[0] + 1
     shown = render_page(items[start : start + limit], render)
     end = start + len(shown)
-    return shown, make_next_links(call, query, id_of(items[end - 1])) if end < len(items) else []
+    return shown, make_next_links(call, id_of(items[end - 1])) if end < len(items) else []
 
 
-def make_next_links(call: Call, query: dict[str, str], marker: str) -> list[dict[str, str]]:
+def make_next_links(call: Call, marker: str) -> list[dict[str, str]]:
     """The same question, behind the marker."""
-    href = f"{call.origin}{call.request.path}?{urlencode({**query, 'marker': marker})}"
+    asked = [(name, value) for name, value in call.query_pairs() if name != "marker"]
+    href = f"{call.origin}{call.request.path}?{urlencode([*asked, ('marker', marker)])}"
     return [{"rel": "next", "href": href}]
 
 
@@ -150,7 +154,28 @@ def page_newest(
     found = heapq.nlargest(limit + 1, left, key)
     shown = render_page(found[:limit], render)
     has_more = 0 < len(shown) < len(found)
-    return shown, make_next_links(call, query, id_of(found[len(shown) - 1])) if has_more else []
+    return shown, make_next_links(call, id_of(found[len(shown) - 1])) if has_more else []
+
+
+def page_sorted(
+    call: Call,
+    query: dict[str, str],
+    records: Sequence[R],
+    *,
+    render: Callable[[R], object],
+    id_of: Callable[[R], str],
+) -> tuple[list[msgspec.Raw], list[dict[str, str]]]:
+    """The same of records in any order, which is a new one whenever it is asked for. The marker is one of
+    them."""
+    limit = min(read_parameter(query, "limit", LIMIT_MAX), LIMIT_MAX)
+    marker = query.get("marker")
+    start = 0
+    if marker is not None:
+        start = 1 + next(place for place, record in enumerate(records) if id_of(record) == marker)
+    shown = render_page(records[start : start + limit], render)
+    end = start + len(shown)
+    has_more = len(shown) > 0 and end < len(records)
+    return shown, make_next_links(call, id_of(records[end - 1])) if has_more else []
 
 
 def refuse_marker(marker: str) -> Problem:

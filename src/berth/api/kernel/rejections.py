@@ -699,6 +699,24 @@ ROWS: Final[dict[type[Rejection], Row]] = {
             "host or an availability zone, or offload it first.",
         ),
     ),
+    r.TagNotFound: Row(
+        nova=Wording(404, "Server {r.id} has no tag '{r.tag}'"),
+    ),
+    r.TooManyTags: Row(
+        nova=Wording(400, "The number of tags exceeded the per-server limit {r.limit}"),
+    ),
+    r.KeyPairNotFound: Row(
+        nova=Wording(404, "Keypair {r.name} not found for user {r.user}"),
+    ),
+    r.KeyPairExists: Row(
+        nova=Wording(409, "Key pair '{r.name}' already exists."),
+    ),
+    r.KeyPairsExceeded: Row(
+        nova=Wording(403, "Quota exceeded, too many key pairs. A user may have {r.limit}."),
+    ),
+    r.NamedKeyPairNotFound: Row(
+        nova=Wording(400, "Invalid key_name provided: there is no key pair {r.name}."),
+    ),
     r.MetadataItemNotFound: Row(
         nova=Wording(404, "Metadata item {r.key} was not found."),
     ),

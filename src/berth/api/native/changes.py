@@ -22,7 +22,16 @@ from berth.model.events import AnyRecord, Batch, Entry
 from berth.model.groups import Group, Membership
 from berth.model.ids import ClassId, ProviderId
 from berth.model.placement import Consumer, Holdings, HostStatus, Inventory, Label
-from berth.model.saga_runs import Agent, Assignment, HostTree, Instance, Outbox, SagaRun, SyncPosition, Term
+from berth.model.saga_runs import (
+    Agent,
+    Assignment,
+    HostTree,
+    Instance,
+    Outbox,
+    SagaRun,
+    SyncPosition,
+    Term,
+)
 from berth.model.servers import (
     Action,
     Aggregate,
@@ -31,6 +40,7 @@ from berth.model.servers import (
     Flavor,
     Host,
     Image,
+    KeyPair,
     Migration,
     QuotaSet,
     RevokedToken,
@@ -468,9 +478,22 @@ _SHOWN: Final[dict[type, tuple[type[Any], Callable[[Any, _Cut], wire.RecordValue
     Assignment: (wire.AssignmentChange, _show_assignment),
 }
 _INTERNAL: Final = frozenset(
-    (Agent, Counter, HostTree, Instance, Outbox, RevokedToken, SyncPosition, Term, SagaRun, UnknownServer)
+    (
+        Agent,
+        Counter,
+        HostTree,
+        Instance,
+        KeyPair,
+        Outbox,
+        RevokedToken,
+        SyncPosition,
+        Term,
+        SagaRun,
+        UnknownServer,
+    )
 )
-"""Of these readers are told that one has changed, and no more: they are how a region and its cells work."""
+"""Of these readers are told that one has changed, and no more: they are how a region and its cells work, or
+the keys of users."""
 
 
 def _render_record(event: e.RecordChanged, names: ClassNames) -> wire.Change:

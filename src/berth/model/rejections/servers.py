@@ -96,6 +96,36 @@ class ServerNotOffloaded(Rejection, frozen=True):
     id: str
 
 
+class TagNotFound(Rejection, frozen=True):
+    id: str
+    tag: str
+
+
+class TooManyTags(Rejection, frozen=True):
+    id: str
+    limit: int
+
+
+class KeyPairNotFound(Rejection, frozen=True):
+    name: str
+    user: str
+
+
+class KeyPairExists(Rejection, frozen=True):
+    name: str
+
+
+class KeyPairsExceeded(Rejection, frozen=True):
+    user: str
+    limit: int
+
+
+class NamedKeyPairNotFound(Rejection, frozen=True):
+    """A server is to be made with a key pair that its user does not have."""
+
+    name: str
+
+
 class MetadataItemNotFound(Rejection, frozen=True):
     key: str
 

@@ -13,11 +13,13 @@ from msgspec import UNSET, UnsetType
 from berth.api.compute.servers.create import (
     fetch_image,
     find_host_name,
+    find_key,
     find_missing_zone,
     find_usable_flavor,
     find_usable_image,
 )
 from berth.api.compute.servers.fields import (
+    SINCE,
     BuildBody,
     HostName,
     Metadata,
@@ -25,11 +27,14 @@ from berth.api.compute.servers.fields import (
     Ref,
     ServerBody,
     Text,
+    change_guest,
+    check_guest,
     check_name,
     find_excess,
     refuse_fields,
+    show_password,
 )
-from berth.api.compute.servers.show import find_server, find_unlocked, get_server, show_details
+from berth.api.compute.servers.show import find_server, find_unlocked, get_server, show_changed
 from berth.api.compute.servers.update import rename_server, replace_server, submit_delete
 from berth.api.compute.versions import require_since
 from berth.api.kernel.access import is_no_place, no_place
@@ -39,9 +44,11 @@ from berth.api.kernel.ports import read_port_needs
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import why_no_place
 from berth.api.kernel.router import Route
+from berth.ledger.quotas import find_exceeded
 from berth.model.commands import Enact
+from berth.model.quotas import amounts_of
 from berth.model.rejections import Forbidden, Rejection, ServerNotOffloaded
-from berth.model.servers import Need, Server
+from berth.model.servers import Flavor, Need, Server
 from berth.sagas import (
     confirm,
     evacuate,
@@ -178,9 +185,23 @@ async def _resize(call: Call, raw: msgspec.Raw) -> Response:
 
     def begin(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
         flavor = find_usable_flavor(call, view, body.flavor_ref)
-        return flavor if isinstance(flavor, Rejection) else resize.propose(view, now_s, context, id, flavor)
+        if isinstance(flavor, Rejection):
+            return flavor
+        # Before a place is looked for: there may be none, and the quota is what the user can do without.
+        return _find_exceeded(view, context, id, flavor) or resize.propose(view, now_s, context, id, flavor)
 
     return await _start_move(call, begin)
+
+
+def _find_exceeded(view: View, context: Context, id: str, flavor: Flavor) -> Rejection | None:
+    """Why a server may not become as large as a flavor, if its project's quota does not allow that."""
+    server = view.records.get(Server, id)
+    if server is None:
+        return None
+    _, before = amounts_of(server)
+    _, after = amounts_of(msgspec.structs.replace(server, flavor=flavor))
+    more = {name: after[name] - before[name] for name in after}
+    return find_exceeded(view, context.quotas, server.project, more)
 
 
 async def _migrate(call: Call, raw: msgspec.Raw) -> Response:
@@ -232,31 +253,48 @@ async def _evacuate(call: Call, raw: msgspec.Raw) -> Response:
 # -- where it is --------------------------------------------------------------------------------
 
 
+_SHOWS_KEY: Final = 54
+_SHOWS_USER_DATA: Final = 57
+"""From these microversions on the answer to a rebuild has them."""
+
+
 async def _rebuild(call: Call, raw: msgspec.Raw) -> Response:
     body = _decode_action(raw, Rebuild)
-    require_since(call, body, {"description": 19, "key_name": 54})
+    require_since(call, body, {**SINCE, "description": 19, "key_name": 54, "user_data": 57})
     refuse_fields("rebuild", body)
     check_name(body.name)
+    check_guest(call, body)
     if not isinstance(body.metadata, UnsetType):
         call.accept(find_excess(body.metadata))
     await fetch_image(call, body.image_ref)
 
-    def change_server(server: Server) -> Server:
-        server = rename_server(server, body.name, body.description)
+    def change_server(server: Server, key: str | None) -> Server:
+        server = rename_server(change_guest(server, body), body.name, body.description)
         if not isinstance(body.metadata, UnsetType):
             server = msgspec.structs.replace(server, metadata=body.metadata)
-        if body.key_name is None:
-            server = msgspec.structs.replace(server, key_name=None)
+        if not isinstance(body.key_name, UnsetType):
+            guest = msgspec.structs.replace(server.guest, public_key=key)
+            server = msgspec.structs.replace(server, key_name=body.key_name, guest=guest)
         return server
 
     def begin(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
         image = find_usable_image(call, view, body.image_ref)
         if isinstance(image, Rejection):
             return image
-        return rebuild.propose(view, now_s, context, id, image, change_server)
+        key = find_key(view, call.user, body.key_name)
+        if isinstance(key, Rejection):
+            return key
+        return rebuild.propose(view, now_s, context, id, image, lambda server: change_server(server, key))
 
     def answer(view: View) -> Response:
-        return json({"server": show_details(call, view, get_server(call, view, call.params[0]))}, 202)
+        shown = show_changed(call, view, get_server(call, view, call.params[0]))
+        server = get_server(call, view, call.params[0])
+        if call.version >= _SHOWS_KEY:
+            shown["key_name"] = server.key_name
+        if call.version >= _SHOWS_USER_DATA:
+            shown.pop("OS-EXT-SRV-ATTR:user_data", None)
+            shown["user_data"] = server.guest.user_data
+        return json({"server": shown | show_password(body.admin_pass, call.services.ids)}, 202)
 
     return await _start_and_answer(call, begin, answer)
 

@@ -12,20 +12,24 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from berth.api.compute.servers.fields import (
-    DISK_CONFIG,
+    SINCE,
     BuildBody,
     HostName,
     Metadata,
     Name,
     Ref,
     Text,
+    change_guest,
+    check_guest,
     check_name,
     find_excess,
     list_plain_disks,
     read_hints,
     refuse_fields,
+    show_password,
 )
 from berth.api.compute.servers.show import make_reservation_id
+from berth.api.compute.servers.tags import Tags
 from berth.api.compute.versions import make_base_url, make_links, require_since
 from berth.api.kernel.access import is_no_place
 from berth.api.kernel.auth.rules import REQUESTED_DESTINATION
@@ -33,6 +37,7 @@ from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
 from berth.api.kernel.images import fetch_images, find_images
 from berth.api.kernel.needs import RULE, NeedBodies, make_needs, object_to_needs
+from berth.api.kernel.paging import read_flag
 from berth.api.kernel.ports import name_port_need, read_port_needs
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import explain_rejection, why_no_place
@@ -47,12 +52,23 @@ from berth.model.rejections import (
     HintedGroupNotFound,
     HostUnknown,
     ImageNotActive,
+    NamedKeyPairNotFound,
     Rejection,
     UnknownConsumer,
     ZoneNotFound,
 )
 from berth.model.scheduling import ScheduleRequest
-from berth.model.servers import NEEDS_MAX, Flavor, Image, Need, Server, ServerHints
+from berth.model.servers import (
+    NEEDS_MAX,
+    Flavor,
+    Guest,
+    Image,
+    KeyPair,
+    Need,
+    Server,
+    ServerHints,
+    key_pair_id,
+)
 from berth.sagas import create
 from berth.sagas.needs import find_wrong
 from berth.sagas.requests import copy_flavor, flavor_sizes
@@ -91,11 +107,11 @@ class NewServer(BuildBody, kw_only=True, frozen=True):
     description: Text | UnsetType | None = UNSET
     needs: NeedBodies = ()
     return_reservation_id: bool = False
-    tags: list[Any] | UnsetType = UNSET
+    tags: Tags | UnsetType = UNSET
     networks: Any = None
     block_device_mapping: Any = None
     block_device_mapping_v2: Any = None
-    config_drive: Any = None
+    config_drive: bool | str | None = None
     security_groups: Any = None
 
 
@@ -127,7 +143,7 @@ class NewServerBody(
     hints_too: dict[str, Any] | None = None
 
 
-_SINCE: Final = {"description": 19, "tags": 52, "host": 74, "hypervisor_hostname": 74}
+_SINCE: Final = {**SINCE, "description": 19, "tags": 52, "host": 74, "hypervisor_hostname": 74}
 
 
 class _RequestedPlace(NamedTuple):
@@ -156,6 +172,8 @@ async def create_server(call: Call) -> Response:
     where = _read_place(call, asked)
     needs = _read_needs(call, asked, ports)
     check_name(asked.name)
+    check_guest(call, asked)
+    has_config_drive = _read_config_drive(asked.config_drive)
     call.accept(find_excess(asked.metadata))
     await fetch_image(call, asked.image_ref)
     needs += call.accept(await read_port_needs(call.services.ports, ports, call.project))
@@ -164,7 +182,7 @@ async def create_server(call: Call) -> Response:
     context = call.context()
 
     def make_servers(view: View) -> tuple[Server, ...] | Rejection:
-        first = _describe_server(call, view, asked, hints, where, needs)
+        first = _describe_server(call, view, asked, hints, where, needs, has_config_drive)
         if isinstance(first, Rejection):
             return first
         return tuple(
@@ -240,8 +258,9 @@ def _respond(call: Call, asked: NewServer, id: str) -> Response:
     server = {
         "id": id,
         "links": make_links(call, "servers", id),
-        "OS-DCF:diskConfig": DISK_CONFIG,
+        "OS-DCF:diskConfig": "AUTO" if asked.disk_config == "AUTO" else "MANUAL",
         "security_groups": [],
+        **show_password(asked.admin_pass, call.services.ids),
     }
     return json({"server": server}, 202, (("location", f"{make_base_url(call)}/servers/{id}"),))
 
@@ -344,6 +363,7 @@ def _describe_server(
     hints: NewServerHints,
     where: _RequestedPlace,
     needs: tuple[Need, ...],
+    has_config_drive: bool,
 ) -> Server | Rejection:
     """The server that is asked for, if it can be built from what the request names."""
     flavor = find_usable_flavor(call, view, asked.flavor_ref)
@@ -355,6 +375,9 @@ def _describe_server(
     properties = {} if image is None else keep_properties(image.properties)
     if isinstance(properties, Rejection):
         return properties
+    key = find_key(view, call.user, asked.key_name)
+    if isinstance(key, Rejection):
+        return key
     group = _find_group(call, view, hints.group)
     if isinstance(group, Rejection):
         return group
@@ -382,8 +405,26 @@ def _describe_server(
         metadata=asked.metadata,
         description=asked.description if isinstance(asked.description, str) else None,
         needs=needs,
+        key_name=asked.key_name,
+        guest=Guest(has_config_drive=has_config_drive, public_key=key),
+        tags=() if isinstance(asked.tags, UnsetType) else tuple(dict.fromkeys(asked.tags)),
     )
+    server = change_guest(server, asked)
     return find_used_port(view, server.ports) or server
+
+
+def find_key(view: View, user: str, name: str | UnsetType | None) -> str | NamedKeyPairNotFound | None:
+    """The public key of the key pair that a request names, if it names one."""
+    if not isinstance(name, str):
+        return None
+    pair = view.records.get(KeyPair, key_pair_id(user, name))
+    return NamedKeyPairNotFound(name) if pair is None else pair.public_key
+
+
+def _read_config_drive(given: bool | str | None) -> bool:
+    if not given:
+        return False
+    return read_flag({"config_drive": str(given)}, "config_drive")
 
 
 def _find_missing_host(view: View, named: str | None) -> HostUnknown | None:

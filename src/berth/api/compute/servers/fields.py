@@ -1,20 +1,25 @@
 """What a request about a server may say: each field and each hint that Nova has is used, or refused by name.
 
-There are no networks, no volumes, no key pairs and no way into a guest here. A request that asks for one of
-them is refused: a server that is ACTIVE has what was asked for. What clients send when nothing was asked for
-(``networks: auto``, the image as the only disk) is accepted. A name that is not in the tables is a mistake.
+There are no networks and no volumes here. A request that asks for one is refused: a server that is ACTIVE has
+what was asked for. What its guest is given (user data, a key, a host name) is handed to the driver. What
+clients send when nothing was asked for (``networks: auto``, the image as the only disk) is accepted. A name
+that is not in the tables is a mistake.
 """
 
-from typing import Annotated, Any, Final, NamedTuple
+import base64
+import ipaddress
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
-from msgspec import Meta, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
+from berth.api.kernel.call import Call
+from berth.api.kernel.paging import NO
 from berth.api.kernel.problem import Problem
 from berth.model.rejections import MetadataTooLarge
+from berth.model.servers import Server
+from berth.runtime.ids import Ids
 from berth.scheduler.spec_table import Fate, count_bytes
-
-DISK_CONFIG: Final = "MANUAL"
 
 
 class Field(NamedTuple):
@@ -36,22 +41,24 @@ def _refused(words: str, *harmless: Any) -> Field:
 
 _NO_NETWORKS: Final = "there are no networks"
 _NO_VOLUMES: Final = "there are no volumes and no further disks"
-_NO_KEYS: Final = "there are no key pairs"
-_NO_WAY_IN: Final = "nothing can be injected into a guest"
-_NOT_KEPT: Final = "it is not kept"
+_NO_FILES: Final = "no files are put into a guest: use user_data"
 _DRIVERS_CHOICE: Final = "the driver decides how disks are moved"
 
+_DISK_CONFIG: Final = _used("handed to the driver: AUTO or MANUAL")
+_PASSWORD: Final = _used(
+    "in the answer, or else a new one; as with Nova's defaults, drivers do not set it in the guest"
+)
 _IN_GUEST: Final = {
-    "OS-DCF:diskConfig": _refused("disks are never repartitioned", DISK_CONFIG),
-    "accessIPv4": _refused(_NOT_KEPT, ""),
-    "accessIPv6": _refused(_NOT_KEPT, ""),
-    "hostname": _refused(_NO_WAY_IN),
+    "OS-DCF:diskConfig": _DISK_CONFIG,
+    "accessIPv4": _used("kept"),
+    "accessIPv6": _used("kept"),
+    "hostname": _used("handed to the driver"),
 }
 _MADE: Final = {
     **_IN_GUEST,
-    "adminPass": _refused(_NO_WAY_IN, ""),
-    "personality": _refused(_NO_WAY_IN, []),
-    "user_data": _refused(_NO_WAY_IN, ""),
+    "adminPass": _PASSWORD,
+    "personality": _refused(_NO_FILES, []),
+    "user_data": _used("handed to the driver"),
     "trusted_image_certificates": _refused("signatures of images are not verified", []),
 }
 _NAMED: Final = {
@@ -82,9 +89,9 @@ FIELDS: Final[dict[str, dict[str, Field]]] = {
         "security_groups": _refused(_NO_NETWORKS, [], [{"name": "default"}]),
         "block_device_mapping": _refused(_NO_VOLUMES, []),
         "block_device_mapping_v2": _refused(_NO_VOLUMES, []),
-        "config_drive": _refused(_NO_WAY_IN, False, "", "false", "False"),
-        "key_name": _refused(_NO_KEYS),
-        "tags": _refused("tags are not kept: use metadata", []),
+        "config_drive": _used("handed to the driver: whether the server has a config drive"),
+        "key_name": _used("its public key is handed to the driver"),
+        "tags": _used("kept"),
     },
     "update": {
         **_IN_GUEST,
@@ -96,24 +103,24 @@ FIELDS: Final[dict[str, dict[str, Field]]] = {
         **_MADE,
         **_NAMED,
         "imageRef": _used("its new image, which its host must support"),
-        "key_name": _refused(_NO_KEYS, None),
+        "key_name": _used("its public key is handed to the driver; null for none"),
         "preserve_ephemeral": _refused("ephemeral disks are always recreated", False),
     },
     "resize": {
         "flavorRef": _used("its sizes, and which hosts may have it"),
-        "OS-DCF:diskConfig": _IN_GUEST["OS-DCF:diskConfig"],
+        "OS-DCF:diskConfig": _refused("a resize does not change it", "MANUAL"),
     },
     "migrate": {"host": _used("the destination host")},
     "os-migrateLive": {
         "host": _used("the destination host"),
-        "block_migration": _refused(_DRIVERS_CHOICE, "auto"),
+        "block_migration": _refused(_DRIVERS_CHOICE, "auto", True),
         "disk_over_commit": _refused(_DRIVERS_CHOICE, False),
         "force": _refused("the filters are always asked", False),
     },
     "evacuate": {
         "host": _used("the destination host"),
         "onSharedStorage": _refused("the server is rebuilt on its new host", False),
-        "adminPass": _MADE["adminPass"],
+        "adminPass": _refused("a server keeps the password that it has", ""),
         "force": _refused("the filters are always asked", False),
     },
     "unshelve": {
@@ -144,6 +151,9 @@ def refuse_fields(operation: str, body: msgspec.Struct, **harmless: tuple[Any, .
     for field in msgspec.structs.fields(body):
         known, value = FIELDS[operation][field.encode_name], getattr(body, field.name)
         accepted = (field.default, *known.harmless, *harmless.get(field.name, ()))
+        if False in accepted and isinstance(value, str) and value.lower() in NO:
+            # Nova takes booleans as text, too.
+            value = False
         # False == 0 in Python, but they are different values in JSON.
         if known.fate is not Fate.USED and not any(
             value == one and type(value) is type(one) for one in accepted
@@ -216,17 +226,86 @@ class ServerBody(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_field
     """Its fields have the names of Nova on the wire."""
 
 
-class BuildBody(ServerBody, kw_only=True, frozen=True):
-    """What Nova can build a server with, and Berth cannot."""
+DiskConfig = Literal["AUTO", "MANUAL"]
+UserData = Annotated[str, Meta(max_length=65_535)]
+Hostname = Annotated[
+    str, Meta(min_length=2, max_length=255, pattern=r"^[a-zA-Z0-9]([a-zA-Z0-9.-]*[a-zA-Z0-9])?\Z")
+]
+_FQDN: Final = 94
+"""From this microversion on a host name may have its domain with it."""
+_HOSTNAME_MAX: Final = 63
 
-    admin_pass: Text | None = None
-    disk_config: Any = None
-    access_ipv4: Any = None
-    access_ipv6: Any = None
-    user_data: Any = None
+
+class GuestBody(ServerBody, kw_only=True, frozen=True):
+    """What is kept of a server for its guest, and for its owner."""
+
+    disk_config: DiskConfig | UnsetType = UNSET
+    access_ipv4: Text | UnsetType | None = UNSET
+    access_ipv6: Text | UnsetType | None = UNSET
+    hostname: Hostname | UnsetType = UNSET
+
+
+class BuildBody(GuestBody, kw_only=True, frozen=True):
+    """What a server is built with."""
+
+    admin_pass: Text | UnsetType = UNSET
+    user_data: UserData | UnsetType | None = UNSET
     personality: Any = None
-    hostname: Any = None
     trusted_image_certificates: Any = None
+
+
+SINCE: Final = {"hostname": 90}
+
+
+_PASSWORD_LETTERS: Final = "23456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+_PASSWORD_LENGTH: Final = 12
+
+
+def show_password(given: str | UnsetType, ids: Ids) -> dict[str, str]:
+    """The password in an answer: the one that was given, or a new one."""
+    if isinstance(given, str) and given:
+        return {"adminPass": given}
+    made = (ids.rng.choice(_PASSWORD_LETTERS) for _ in range(_PASSWORD_LENGTH))
+    return {"adminPass": "".join(made)}
+
+
+def change_guest(server: Server, asked: GuestBody) -> Server:
+    """The server with what a body says of its guest, where it does."""
+    guest, changes = server.guest, {}
+    if isinstance(asked.disk_config, str):
+        guest = msgspec.structs.replace(guest, partitions_disk=asked.disk_config == "AUTO")
+    if isinstance(asked.hostname, str):
+        guest = msgspec.structs.replace(guest, hostname=asked.hostname)
+    if isinstance(asked, BuildBody) and not isinstance(asked.user_data, UnsetType):
+        guest = msgspec.structs.replace(guest, user_data=asked.user_data or None)
+    for name in ("access_ipv4", "access_ipv6"):
+        if not isinstance(getattr(asked, name), UnsetType):
+            text = getattr(asked, name)
+            changes[name] = str(ipaddress.ip_address(text)) if text else ""
+    return msgspec.structs.replace(server, guest=guest, **changes)
+
+
+def check_guest(call: Call, asked: GuestBody) -> None:
+    """Refuse addresses that are none, host names that are too long, and user data that is not in base64."""
+    name = asked.hostname
+    if isinstance(name, str) and call.version < _FQDN and ("." in name or len(name) > _HOSTNAME_MAX):
+        raise Problem(
+            400,
+            f"Invalid input: hostname is {name[:100]!r}; before microversion 2.{_FQDN} it must have at most "
+            f"{_HOSTNAME_MAX} characters, and no dot.",
+        )
+    for field, kind in (("access_ipv4", ipaddress.IPv4Address), ("access_ipv6", ipaddress.IPv6Address)):
+        value = getattr(asked, field)
+        if isinstance(value, str) and value:
+            try:
+                kind(value)
+            except ValueError as error:
+                raise Problem(400, f"Invalid input: {_NAMES[field]} is {value!r}: {error}.") from None
+    if isinstance(asked, BuildBody) and isinstance(asked.user_data, str):
+        try:
+            base64.b64decode(asked.user_data, validate=True)
+        except ValueError:
+            raise Problem(400, "Invalid input: user_data must be in base64.") from None
 
 
 def check_name(name: str | UnsetType) -> None:

@@ -4,29 +4,28 @@ A server belongs to its project. To other callers it does not exist, except to a
 ``status`` follows from its state and from what is being done to it. Its host is named to administrators;
 others get a hash by which they can tell whether two of their servers share a host.
 
-Lists come newest first. A name is looked for as Nova's clients write it, but never as a regular expression of
-the caller's, which could take for ever: ``^`` and ``$`` bind it to the ends and ``.*`` stands for anything;
-everything else is literal.
+Lists come newest first, or in the order that is asked for. A name, and an address, is looked for by a regular
+expression, which is followed in bounded time (``kernel/regexes.py``).
 """
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
-from berth.api.compute.servers.fields import DISK_CONFIG
 from berth.api.compute.versions import make_links
 from berth.api.kernel.access import make_host_id, show_failure
 from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
 from berth.api.kernel.needs import RULE_TO_SHOW, describe_need
-from berth.api.kernel.paging import Key, page_newest, read_flag, read_query, refuse_marker
-from berth.api.kernel.problem import Problem
+from berth.api.kernel.paging import Key, page_newest, page_sorted, read_flag, read_query, refuse_marker
+from berth.api.kernel.problem import Problem, not_found
+from berth.api.kernel.regexes import Regex, RegexError
 from berth.api.kernel.router import Route
 from berth.api.kernel.times import parse_time, show_plain_time, show_time
 from berth.model.ids import ConsumerId, ProviderId
 from berth.model.placement import HEALTHY
 from berth.model.rejections import Rejection, ServerLocked, ServerNotFound
-from berth.model.servers import STATUSES, Action, Server, status_of
+from berth.model.servers import STATUSES, Action, Guest, Server, status_of
 from berth.scheduler.filters.zone import KIND as ZONE
 from berth.scheduler.filters.zone import NO_ZONE
 from berth.scheduler.hosts import aggregate_names
@@ -94,6 +93,28 @@ def _show_summary(call: Call, server: Server) -> dict[str, Any]:
     return {"id": server.id, "name": server.name, "links": make_links(call, "servers", server.id)}
 
 
+_AFTER_A_CHANGE: Final = 75
+"""From this microversion on the answer to a change has all fields."""
+_NOT_AFTER_A_CHANGE: Final = (
+    *("OS-EXT-AZ:availability_zone", "OS-SRV-USG:launched_at", "OS-SRV-USG:terminated_at", "key_name"),
+    *("OS-EXT-STS:vm_state", "OS-EXT-STS:task_state", "OS-EXT-STS:power_state", "config_drive"),
+    *("security_groups", "os-extended-volumes:volumes_attached", "host_status"),
+)
+
+
+def show_changed(call: Call, view: View, server: Server) -> dict[str, Any]:
+    """A server in the answer to a change of it. Before 2.75 it had only some of the fields."""
+    shown = show_details(call, view, server)
+    if call.version >= _AFTER_A_CHANGE:
+        return shown
+    shown["addresses"] = show_addresses(server, is_whole=False)
+    return {
+        name: value
+        for name, value in shown.items()
+        if name not in _NOT_AFTER_A_CHANGE and not name.startswith("OS-EXT-SRV-ATTR:")
+    }
+
+
 def show_details(call: Call, view: View, server: Server, *, is_alone: bool = True) -> dict[str, Any]:
     """All fields of a server; ``is_alone``: it is not one of a list."""
     status = status_of(server)
@@ -107,14 +128,14 @@ def show_details(call: Call, view: View, server: Server, *, is_alone: bool = Tru
         "image": _show_image(call, server),
         "flavor": _show_flavor(call, server),
         "metadata": server.metadata,
-        "addresses": {},
-        "accessIPv4": "",
-        "accessIPv6": "",
+        "addresses": show_addresses(server),
+        "accessIPv4": server.access_ipv4,
+        "accessIPv6": server.access_ipv6,
         "key_name": server.key_name,
-        "config_drive": "",
+        "config_drive": "True" if server.guest.has_config_drive else "",
         "hostId": make_host_id(server.project, None if server.place is None else server.place.name),
         "security_groups": [],
-        "OS-DCF:diskConfig": DISK_CONFIG,
+        "OS-DCF:diskConfig": show_disk_config(server.guest),
         "OS-EXT-AZ:availability_zone": _find_zone(view, server),
         "OS-EXT-STS:vm_state": server.state,
         "OS-EXT-STS:task_state": server.task,
@@ -141,7 +162,7 @@ def _show_later_fields(call: Call, view: View, server: Server, is_alone: bool) -
     added: list[tuple[int, dict[str, Any]]] = [
         (9, {"locked": server.is_locked}),
         (19, {"description": server.description}),
-        (26, {"tags": []}),
+        (26, {"tags": server.tags}),
         (63, {"trusted_image_certificates": None}),
         (73, {"locked_reason": server.locked_reason}),
     ]
@@ -159,13 +180,13 @@ def _show_extended(call: Call, view: View, server: Server) -> dict[str, Any]:
     }
     if call.version >= 3:
         body |= {
-            "OS-EXT-SRV-ATTR:hostname": _make_hostname(server.name),
+            "OS-EXT-SRV-ATTR:hostname": server.guest.hostname or make_hostname(server.name),
             "OS-EXT-SRV-ATTR:kernel_id": "",
             "OS-EXT-SRV-ATTR:ramdisk_id": "",
             "OS-EXT-SRV-ATTR:launch_index": 0,
             "OS-EXT-SRV-ATTR:reservation_id": _find_reservation(view, server),
             "OS-EXT-SRV-ATTR:root_device_name": None,
-            "OS-EXT-SRV-ATTR:user_data": None,
+            "OS-EXT-SRV-ATTR:user_data": server.guest.user_data,
         }
     return body
 
@@ -184,7 +205,22 @@ def _list_groups(view: View, server: Server) -> list[str]:
     return [] if membership is None else [membership.group]
 
 
-def _make_hostname(name: str) -> str:
+def show_addresses(server: Server, *, is_whole: bool = True) -> dict[str, list[dict[str, Any]]]:
+    """The addresses of a server by network; ``is_whole``: with what Nova's extensions add."""
+    networks: dict[str, list[dict[str, Any]]] = {}
+    for one in server.addresses:
+        shown: dict[str, Any] = {"addr": one.address, "version": 6 if ":" in one.address else 4}
+        if is_whole:
+            shown |= {"OS-EXT-IPS:type": "fixed", "OS-EXT-IPS-MAC:mac_addr": one.mac}
+        networks.setdefault(one.network, []).append(shown)
+    return networks
+
+
+def show_disk_config(guest: Guest) -> str:
+    return "AUTO" if guest.partitions_disk else "MANUAL"
+
+
+def make_hostname(name: str) -> str:
     return re.sub(r"[^a-z0-9-]+", "-", name.lower()).strip("-")[:63] or "server"
 
 
@@ -230,11 +266,39 @@ def _show_fault(call: Call, view: View, server: Server) -> dict[str, Any]:
 ServerFilter = Callable[[View, Server], bool]
 
 _ALL_FILTERS: Final = "os_compute_api:servers:allow_all_filters"
-_ORDER: Final = {"sort_key": "created_at", "sort_dir": "desc"}
-"""The only order that is offered."""
+_ORDER: Final = ("sort_key", "sort_dir")
+_SORT_DIRS: Final = ("asc", "desc")
+_SORT_KEYS: Final[dict[str, Callable[[Server], str | int]]] = {
+    "created_at": lambda server: server.created_at_s,
+    "updated_at": lambda server: server.updated_at_s,
+    "launched_at": lambda server: server.launched_at_s or 0,
+    "display_name": lambda server: server.name,
+    "display_description": lambda server: server.description or "",
+    "uuid": lambda server: server.id,
+    "project_id": lambda server: server.project,
+    "user_id": lambda server: server.user,
+    "vm_state": lambda server: server.state,
+    "task_state": lambda server: server.task or "",
+    "power_state": lambda server: server.power,
+    "host": lambda server: "" if server.place is None else server.place.name,
+    "node": lambda server: "" if server.place is None else server.place.name,
+    "image_ref": lambda server: server.image or "",
+    "instance_type_id": lambda server: server.flavor.id,
+    "key_name": lambda server: server.key_name or "",
+    "availability_zone": lambda server: server.zone or "",
+    "config_drive": lambda server: server.guest.has_config_drive,
+    "access_ip_v4": lambda server: server.access_ipv4,
+    "access_ip_v6": lambda server: server.access_ipv6,
+    "hostname": lambda server: server.guest.hostname or make_hostname(server.name),
+    "locked": lambda server: server.is_locked,
+    "locked_by": lambda server: server.locked_by or "",
+}
+_NEWEST_FIRST: Final = (("created_at", "desc"),)
+_FOR_ADMINISTRATORS: Final = ("host", "node")
 
 _STEPS_PER_SERVER: Final = 40
 """What it costs to show a server with its details."""
+_STEPS_TO_SORT: Final = 2
 
 
 async def list_servers(call: Call) -> Response:
@@ -246,8 +310,8 @@ async def list_servers_with_details(call: Call) -> Response:
 
 
 async def _list_page(call: Call, show: Callable[[View, Server], dict[str, Any]]) -> Response:
-    query = read_query(call, "servers", QUERY)
-    _refuse_other_orders(query)
+    query = read_query(call, "servers", QUERY, repeatable=_ORDER)
+    order = _read_order(call)
     tests = _read_filters(call, query)
     project = _read_project(call, query)
 
@@ -264,12 +328,25 @@ async def _list_page(call: Call, show: Callable[[View, Server], dict[str, Any]])
             view.steps.take(_STEPS_PER_SERVER)
             return show(view, server)
 
-        servers_shown, links = page_newest(
-            call, query, matching, key=_make_key, behind=behind, render=render, id_of=lambda server: server.id
-        )
+        if order == _NEWEST_FIRST:
+            servers_shown, links = page_newest(
+                call, query, matching, key=_make_key, behind=behind, render=render, id_of=_get_id
+            )
+        else:
+            # The marker has its place in the order, also where it does not match any more.
+            found = {server.id: server for server in matching}
+            marked = records.get(Server, query.get("marker", ""))
+            if marked is not None:
+                found[marked.id] = marked
+            ordered = _sort(view, found.values(), order)
+            servers_shown, links = page_sorted(call, query, ordered, render=render, id_of=_get_id)
         return json({"servers": servers_shown} | ({"servers_links": links} if links else {}))
 
     return await call.read(answer)
+
+
+def _get_id(server: Server) -> str:
+    return server.id
 
 
 def _make_key(server: Server) -> Key:
@@ -301,14 +378,33 @@ def _read_project(call: Call, query: dict[str, str]) -> str | None:
     return named
 
 
-def _refuse_other_orders(query: dict[str, str]) -> None:
-    for name, only in _ORDER.items():
-        if query.get(name, only) != only:
-            raise Problem(
-                400,
-                f"Invalid input: {name} is {query[name][:100]!r}; it must be {only}: servers come newest "
-                "first.",
-            )
+def _read_order(call: Call) -> tuple[tuple[str, str], ...]:
+    """The keys to sort by, and the direction of each: the one given for it, or else the first."""
+    pairs = call.query_pairs()
+    keys = [value for name, value in pairs if name == "sort_key"] or ["created_at"]
+    directions = [value for name, value in pairs if name == "sort_dir"] or ["desc"]
+    if len(keys) > len(_SORT_KEYS) or len(directions) > len(keys):
+        raise Problem(400, "Invalid input: there are more of sort_dir than of sort_key, or too many of both.")
+    for key in keys:
+        if key not in _SORT_KEYS:
+            known = ", ".join(_SORT_KEYS)
+            raise Problem(400, f"Invalid input: sort_key is {key[:100]!r}; it must be one of {known}.")
+        if key in _FOR_ADMINISTRATORS:
+            call.require(_ALL_FILTERS)
+    for direction in directions:
+        if direction not in _SORT_DIRS:
+            raise Problem(400, f"Invalid input: sort_dir is {direction[:100]!r}; it must be asc or desc.")
+    directions += directions[:1] * (len(keys) - len(directions))
+    return tuple(zip(keys, directions, strict=True))
+
+
+def _sort(view: View, servers: Iterable[Server], order: tuple[tuple[str, str], ...]) -> list[Server]:
+    """Servers in an order; those that are equal in it come newest first."""
+    found = sorted(servers, key=_make_key, reverse=True)
+    view.steps.take(_STEPS_TO_SORT * len(found) * len(order))
+    for name, direction in reversed(order):
+        found.sort(key=_SORT_KEYS[name], reverse=direction == "desc")
+    return found
 
 
 # -- filters ------------------------------------------------------------------------------------
@@ -326,8 +422,48 @@ def _read_filters(call: Call, query: dict[str, str]) -> list[ServerFilter]:
 
 
 def _match_name(value: str) -> ServerFilter:
-    like = NamePattern(value)
-    return lambda view, server: like.matches(server.name)
+    like = _read_pattern("name", value)
+    return lambda view, server: like.matches(server.name, view.steps.take)
+
+
+def _match_address(name: str, version: int) -> Callable[[str], ServerFilter]:
+    """Servers with an address of a version that matches."""
+
+    def make(value: str) -> ServerFilter:
+        like = _read_pattern(name, value)
+        return lambda view, server: any(
+            like.matches(one.address, view.steps.take)
+            for one in server.addresses
+            if (":" in one.address) == (version == 6)
+        )
+
+    return make
+
+
+def _read_pattern(name: str, value: str) -> Regex:
+    try:
+        return Regex(value)
+    except RegexError as error:
+        raise Problem(
+            400, f"Invalid input: {name} is {value[:100]!r}, which is not a regular expression: {error}."
+        ) from None
+
+
+def _match_tags(is_match: Callable[[frozenset[str], tuple[str, ...]], bool]) -> Callable[[str], ServerFilter]:
+    def make(value: str) -> ServerFilter:
+        wanted = frozenset(value.split(","))
+        return lambda view, server: is_match(wanted, server.tags)
+
+    return make
+
+
+_TAG_FILTERS: Final[dict[str, Callable[[str], ServerFilter]]] = {
+    "tags": _match_tags(lambda wanted, tags: wanted <= {*tags}),
+    "tags-any": _match_tags(lambda wanted, tags: not wanted.isdisjoint(tags)),
+    "not-tags": _match_tags(lambda wanted, tags: not wanted <= {*tags}),
+    "not-tags-any": _match_tags(lambda wanted, tags: wanted.isdisjoint(tags)),
+}
+"""All of these tags, any, not all, none."""
 
 
 def _match_changed_since(value: str) -> ServerFilter:
@@ -346,6 +482,11 @@ def _match_deleted(value: str) -> ServerFilter:
     return lambda view, server: not is_wanted
 
 
+def _match_config_drive(value: str) -> ServerFilter:
+    is_wanted = read_flag({"config_drive": value}, "config_drive")
+    return lambda view, server: server.guest.has_config_drive == is_wanted
+
+
 def _match_locked(value: str) -> ServerFilter:
     is_wanted = read_flag({"locked": value}, "locked")
     return lambda view, server: server.is_locked == is_wanted
@@ -358,6 +499,10 @@ def _match(read: Callable[[View, Server], str | None]) -> Callable[[str], Server
 
 _FILTERS: Final[dict[str, Callable[[str], ServerFilter]]] = {
     "name": _match_name,
+    "display_name": _match_name,
+    "ip": _match_address("ip", 4),
+    "ip6": _match_address("ip6", 6),
+    **_TAG_FILTERS,
     "changes-since": _match_changed_since,
     "changes-before": _match_changed_before,
     "locked": _match_locked,
@@ -368,6 +513,11 @@ _FILTERS: Final[dict[str, Callable[[str], ServerFilter]]] = {
     "user_id": _match(lambda view, server: server.user),
     "key_name": _match(lambda view, server: server.key_name),
     "description": _match(lambda view, server: server.description),
+    "display_description": _match(lambda view, server: server.description),
+    "hostname": _match(lambda view, server: server.guest.hostname or make_hostname(server.name)),
+    "config_drive": _match_config_drive,
+    "access_ip_v4": _match(lambda view, server: server.access_ipv4),
+    "access_ip_v6": _match(lambda view, server: server.access_ipv6),
     "availability_zone": _match(_find_zone),
     "reservation_id": _match(_find_reservation),
     "vm_state": _match(lambda view, server: server.state),
@@ -377,7 +527,6 @@ _FILTERS: Final[dict[str, Callable[[str], ServerFilter]]] = {
     "host": _match(lambda view, server: None if server.place is None else server.place.name),
     "node": _match(lambda view, server: None if server.place is None else server.place.name),
 }
-_FOR_ADMINISTRATORS: Final = ("host", "node")
 _STATUS_REFUSED_SINCE: Final = 38
 """Before, a status that does not exist is one that no server has, as in Nova."""
 _STATUSES_OF_NOVA: Final = (
@@ -388,39 +537,29 @@ _STATUSES_OF_NOVA: Final = (
 _STATUSES_KNOWN: Final = frozenset((*STATUSES, *_STATUSES_OF_NOVA))
 QUERY: Final = dict.fromkeys(
     (*_FILTERS, *_ORDER, "limit", "marker", "all_tenants", "project_id", "tenant_id"), 1
-) | {"changes-before": 66, "locked": 73}
+) | {"changes-before": 66, "locked": 73, **dict.fromkeys(_TAG_FILTERS, 26)}
 
 
-class NamePattern:
-    """Parts that must follow each other in a name. The first match of each part is enough to tell."""
+# -- addresses ----------------------------------------------------------------------------------
 
-    def __init__(self, text: str) -> None:
-        self._is_from_start = text.startswith("^")
-        self._is_to_end = text.endswith("$") and not text.endswith("\\$")
-        text = text[self._is_from_start : len(text) - self._is_to_end]
-        self._parts = [part.replace("\\", "") for part in text.split(".*")]
 
-    def matches(self, name: str) -> bool:
-        parts, start, end = list(self._parts), 0, len(name)
-        if self._is_from_start:
-            if not name.startswith(parts[0]):
-                return False
-            start = len(parts.pop(0))
-        if self._is_to_end:
-            if not parts:
-                return start == end
-            if not name.endswith(parts[-1]):
-                return False
-            end -= len(parts.pop())
-        for part in parts:
-            found = name.find(part, start, end)
-            if found < 0:
-                return False
-            start = found + len(part)
-        return start <= end
+async def list_addresses(call: Call) -> Response:
+    server = await call.read(lambda view: find_server(call, view, call.params[0]))
+    return json({"addresses": show_addresses(server, is_whole=False)})
+
+
+async def show_network(call: Call) -> Response:
+    server = await call.read(lambda view: find_server(call, view, call.params[0]))
+    addresses = show_addresses(server, is_whole=False)
+    name = call.params[1]
+    if name not in addresses:
+        raise not_found("Network", name)
+    return json({name: addresses[name]})
 
 
 ROUTES: Final = (
+    Route("GET", "/servers/{id}/ips", list_addresses, policy="os_compute_api:ips:index"),
+    Route("GET", "/servers/{id}/ips/{network}", show_network, policy="os_compute_api:ips:show"),
     Route("GET", "/servers", list_servers, policy="os_compute_api:servers:index"),
     Route("GET", "/servers/detail", list_servers_with_details, policy="os_compute_api:servers:detail"),
     Route("GET", "/servers/{id}", show_server, policy="os_compute_api:servers:show"),

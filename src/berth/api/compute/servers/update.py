@@ -10,15 +10,18 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from berth.api.compute.servers.fields import (
+    SINCE,
+    GuestBody,
     Metadata,
     Name,
-    ServerBody,
     Text,
+    change_guest,
+    check_guest,
     check_name,
     find_excess,
     refuse_fields,
 )
-from berth.api.compute.servers.show import find_server, find_unlocked, get_server, show_details
+from berth.api.compute.servers.show import find_server, find_unlocked, get_server, show_changed
 from berth.api.compute.versions import require_since
 from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
@@ -32,13 +35,9 @@ from berth.sagas import delete
 from berth.view import View
 
 
-class ChangedServer(ServerBody, kw_only=True, frozen=True):
+class ChangedServer(GuestBody, kw_only=True, frozen=True):
     name: Name | UnsetType = UNSET
     description: Text | UnsetType | None = UNSET
-    disk_config: Any = None
-    access_ipv4: Any = None
-    access_ipv6: Any = None
-    hostname: Any = None
     pinned_availability_zone: Any = UNSET
 
 
@@ -57,18 +56,20 @@ class MetaBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 async def update_server(call: Call) -> Response:
     id = call.params[0]
     asked = call.decode(ChangedServerBody).server
-    require_since(call, asked, {"description": 19})
+    require_since(call, asked, {**SINCE, "description": 19})
     refuse_fields("update", asked)
     check_name(asked.name)
+    check_guest(call, asked)
 
     def propose(view: View, now_s: int) -> Enact | Rejection:
         server = find_server(call, view, id)
         if isinstance(server, Rejection):
             return server
-        return replace_server(view, rename_server(server, asked.name, asked.description), now_s)
+        server = rename_server(change_guest(server, asked), asked.name, asked.description)
+        return replace_server(view, server, now_s)
 
     return await call.submit(
-        propose, lambda view: json({"server": show_details(call, view, get_server(call, view, id))})
+        propose, lambda view: json({"server": show_changed(call, view, get_server(call, view, id))})
     )
 
 
