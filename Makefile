@@ -18,7 +18,7 @@ SMOKE := tests/http/test_workers.py tests/clients/test_command.py tests/crash/te
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check checks packages unit lint types imports fmt docs hashes bench bench-bystander bench-console bench-scale screenshots soak soak-wire mutants clean
+.PHONY: help setup run test check checks packages unit lint types imports fmt docs hashes tempest bench bench-bystander bench-console bench-scale screenshots soak soak-wire mutants clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 18
@@ -85,6 +85,10 @@ docs: setup ## Write the pages that follow from the code
 	$(BIN)/python -m tools.console_types > src/berth/console/api.d.ts
 	$(BIN)/python -m tools.metrics_table
 	$(BIN)/python -m tools.api_reference
+	$(BIN)/python -m tests.tempest.page > docs/guides/what-of-nova.md.new && mv docs/guides/what-of-nova.md.new docs/guides/what-of-nova.md
+
+tempest: setup ## Run Tempest's tests of the compute and the image API against berth up, some ten minutes
+	$(BIN)/python -m tests.tempest
 
 hashes: setup ## Ask the index for the hashes of what the requirements files pin, and write them there
 	$(BIN)/python tools/hashes.py

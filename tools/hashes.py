@@ -29,7 +29,12 @@ from packaging.utils import (
 from packaging.version import InvalidVersion, Version
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-FILES: Final = ("requirements.txt", "requirements-dev.txt", "requirements-heat.txt")
+FILES: Final = (
+    "requirements.txt",
+    "requirements-dev.txt",
+    "requirements-heat.txt",
+    "requirements-tempest.txt",
+)
 _DEFAULT_INDEX: Final = "https://pypi.org/simple"
 _PYTHON_OLDEST: Final = (3, 11)
 _TIMEOUT_S: Final = 60
