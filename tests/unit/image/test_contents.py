@@ -451,6 +451,16 @@ async def test_a_file_that_is_lost_or_damaged(region: RegionWorld, damage: str) 
     assert (await region.ask("DELETE", f"{IMAGES}/{id}", token="ann:blue")).status == 204
 
 
+async def test_an_upload_waits_for_the_end_of_an_upgrade(region: RegionWorld) -> None:
+    """Servers of the release before would not understand the record, and nothing of it is left."""
+    id = (await new(region))["id"]
+    region.engine.view.format = 1
+    refused = await upload(region, id)
+    assert refused.status == 409
+    assert "berth db upgrade --finish" in refused.json["message"]
+    assert ((await show(region, id))["status"], files(region)) == ("queued", [])
+
+
 async def test_an_image_of_an_earlier_release_has_no_content(region: RegionWorld) -> None:
     await region.put(Image(id=uuid_of(6), status="active", owner="blue", size=7, checksum="x"))
     answer = await download(region, uuid_of(6))
