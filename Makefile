@@ -10,7 +10,8 @@ FOUR_AT_ONCE := --numprocesses 4 --dist
 # What takes longest comes first. Of four at once two mostly wait: for a server, or for a database.
 PROCESSES := tests/conformance tests/console tests/ops tests/faults tests/databases tests/clients tests/http tests/crash
 SIMULATED := tests/lifecycle tests/simulator
-SLOW := $(PROCESSES) $(SIMULATED)
+SERVICES := tests/services
+SLOW := $(PROCESSES) $(SIMULATED) $(SERVICES)
 SMOKE := tests/http/test_workers.py tests/clients/test_command.py tests/crash/test_torn_write.py \
     tests/lifecycle/test_moves.py tests/databases/test_journal_everywhere.py tests/faults/test_freshness.py
 
@@ -18,7 +19,7 @@ SMOKE := tests/http/test_workers.py tests/clients/test_command.py tests/crash/te
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check checks packages unit lint types imports fmt docs hashes tempest bench bench-bystander bench-console bench-scale screenshots soak soak-wire mutants clean
+.PHONY: help setup run test test-keystone check checks packages unit lint types imports fmt docs hashes tempest bench bench-bystander bench-console bench-scale screenshots soak soak-wire mutants clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 18
@@ -57,6 +58,9 @@ checks: setup
 
 packages: setup
 	$(BIN)/python -m tests.packages
+
+test-keystone: setup ## Test with OpenStack Keystone itself, a few minutes
+	$(PYTEST) $(SERVICES) tests/clients/test_keystone.py
 
 unit: setup ## The tests that need no server process
 	$(PYTEST) $(AT_ONCE) loadscope --no-loadscope-reorder tests $(SLOW:%=--ignore=%)

@@ -26,6 +26,8 @@ class FakeKeystone:
         self.logins = 0
         self.validations = 0
         self.revoked: list[str] = []
+        self.expired: set[str] = set()
+        """Known tokens that are confirmed only to who asks for expired ones, too."""
         self.url = ""
         self.endpoints: dict[str, str] = {}
         """The public endpoints of services, for the catalog."""
@@ -72,14 +74,18 @@ class FakeKeystone:
             for type, url in self.endpoints.items()
         ]
 
-    def validate(self, service_token: str | None, token: str | None) -> tuple[int, dict[str, Any]]:
+    def validate(
+        self, service_token: str | None, token: str | None, allow_expired: bool = False
+    ) -> tuple[int, dict[str, Any]]:
         self.validations += 1
         self.gate.wait(10)
         if self.status is not None:
             return self.status, {}
         if service_token not in self._service_tokens:
             return 401, {}
-        if token not in self.tokens:
+        if token in self.expired and allow_expired:
+            return 200, {"token": self.tokens[token]}
+        if token not in self.tokens or token in self.expired:
             return 404, {}
         return 200, {"token": self.tokens[token]}
 
@@ -121,7 +127,10 @@ def _handler(keystone: FakeKeystone) -> type[BaseHTTPRequestHandler]:
             self._answer(201, {"token": about}, {"X-Subject-Token": token})
 
         def do_GET(self) -> None:
-            status, body = keystone.validate(self.headers["x-auth-token"], self.headers["x-subject-token"])
+            allow_expired = self.path.endswith("?allow_expired=1")
+            status, body = keystone.validate(
+                self.headers["x-auth-token"], self.headers["x-subject-token"], allow_expired
+            )
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 self._answer(status, body)
 

@@ -33,6 +33,7 @@ FILES: Final = (
     "requirements.txt",
     "requirements-dev.txt",
     "requirements-heat.txt",
+    "requirements-keystone.txt",
     "requirements-tempest.txt",
 )
 _DEFAULT_INDEX: Final = "https://pypi.org/simple"

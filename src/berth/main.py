@@ -226,6 +226,8 @@ async def _at_work(region: Composition, *, is_ours: bool) -> AsyncIterator[None]
         asyncio.create_task(keep_figures(services.engine, region.telemetry), name="figures"),
         asyncio.create_task(_sweep_images(region), name="sweep of images"),
     ]
+    if isinstance(region.authenticator, Keystone):
+        tasks.append(asyncio.create_task(region.authenticator.check(), name="Keystone"))
     if services.settings.cells and is_ours:
         tasks += _work_on_cells(region)
     try:

@@ -15,7 +15,7 @@ from berth.api.compute.servers.fields import FIELDS
 from berth.api.native.cluster_bodies import NewCluster
 from berth.cli import main
 from berth.cli.heat_template import write
-from tests.heat_packages import HeatMissing, heat_folder
+from tests.package_folders import PackagesMissing, package_folder
 from tests.warm_start import WarmCommand, WarmStart
 
 pytestmark = pytest.mark.clients
@@ -41,8 +41,8 @@ CLUSTER = {
 @pytest.fixture(scope="module")
 def heat() -> Iterator[WarmCommand]:
     try:
-        folder = heat_folder()
-    except HeatMissing as missing:
+        folder = package_folder("heat")
+    except PackagesMissing as missing:
         pytest.skip(str(missing))
     env = {**os.environ, "PYTHONPATH": str(folder)}
     # Heat's own warnings are none of ours.

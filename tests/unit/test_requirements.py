@@ -27,4 +27,4 @@ def test_no_address_is_recorded(name: str) -> None:
 def test_what_installs_them_wants_the_hashes() -> None:
     installing = re.findall(r"^.*requirements.*\.txt.*$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert any("--require-hashes --requirement requirements-dev.txt" in line for line in installing)
-    assert "--require-hashes" in (ROOT / "tests/heat_packages.py").read_text()
+    assert "--require-hashes" in (ROOT / "tests/package_folders.py").read_text()

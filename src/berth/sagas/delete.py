@@ -7,7 +7,7 @@ too. A deletion wins: it is accepted whatever is being done to the server, which
 
 What is under way ends before the deletion begins: nothing else knows how to undo it, and two runs would give
 a server's hosts commands that contradict each other. Both are one change of the records, so that nothing can
-come in between (decision 042).
+come in between (decision 041).
 """
 
 from dataclasses import replace

@@ -9,7 +9,7 @@
 Every transition is one append to the cell's journal. A crash between a step and its transition repeats the
 step, which can be repeated.
 
-A run whose hosts are in several cells goes from one to the other (decision 042). Its copy in each cell is a
+A run whose hosts are in several cells goes from one to the other (decision 043). Its copy in each cell is a
 version of it; the cell that does the next step has the latest. Where the next step is another cell's, the run
 is *away*: nothing is done with this copy any more, and the region hands the run over to that cell.
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from berth.api.kernel.auth.caller import AuthUnavailable, Caller
-from berth.api.kernel.auth.keystone import DENIED_SECONDS, THREADS, Keystone
+from berth.api.kernel.auth.keystone import DENIED_SECONDS, EXPIRED_SECONDS, THREADS, Keystone
 from berth.client import keystone_token
 from berth.runtime.settings import Settings
 from berth.runtime.telemetry import configure_logging
@@ -143,6 +143,69 @@ async def test_a_wrong_password_of_our_own_is_named(keystone: FakeKeystone, cloc
     rejected = pytest.raises(AuthUnavailable, match="rejects Berth's own user and password")
     with connected(keystone.url, clock, password="wrong") as authenticator, rejected:
         await identify(authenticator, "t")
+
+
+async def test_our_own_password_is_checked_before_anybody_asks(
+    keystone: FakeKeystone, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    with connected(keystone.url, clock, password="wrong") as authenticator:
+        await authenticator.check()
+        assert [record.getMessage() for record in caplog.records] == [
+            "Keystone: unavailable: Keystone rejects Berth's own user and password"
+        ]
+    caplog.clear()
+    with connected(keystone.url, clock) as authenticator:
+        await authenticator.check()
+        assert keystone.logins == 1
+        assert not caplog.records
+
+
+async def test_an_outage_is_logged_once_and_when_it_is_over(
+    keystone: FakeKeystone, authenticator: Keystone, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "berth")
+    keystone.add("t", clock.now_ns() + HOUR_NS)
+    keystone.status = 500
+    for token in ("t", "u", "v"):
+        with pytest.raises(AuthUnavailable):
+            await identify(authenticator, token)
+    keystone.status = None
+    await identify(authenticator, "t")
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 2
+    assert lines[0] == "Keystone: unavailable: Keystone answered 500"
+    assert lines[1].startswith("Keystone: available again after ")
+
+
+@pytest.mark.parametrize(
+    ("service", "is_let_in"), [(None, False), ("service", True), ("member", False), ("nobody", False)]
+)
+async def test_an_expired_token_is_believed_where_a_service_sends_it(
+    keystone: FakeKeystone, authenticator: Keystone, clock: FakeClock, service: str | None, is_let_in: bool
+) -> None:
+    keystone.add("expired", clock.now_ns() - HOUR_NS, project={"id": "p"}, roles=[{"name": "member"}])
+    keystone.expired.add("expired")
+    for role in ("service", "member"):
+        keystone.add(role, clock.now_ns() + HOUR_NS, project={"id": "s"}, roles=[{"name": role}])
+    headers = {"x-auth-token": "expired"} | ({} if service is None else {"x-service-token": service})
+    for _ in range(2):
+        caller = await authenticator.identify(headers)
+        assert (caller is not None and caller.project_id == "p") == is_let_in
+    # For a while, and for requests of services alone.
+    assert await identify(authenticator, "expired") is None
+    asked = keystone.validations
+    clock.advance(EXPIRED_SECONDS + 1)
+    await authenticator.identify(headers)
+    assert keystone.validations > asked
+
+
+async def test_a_bad_service_token_is_refused_with_the_request(
+    keystone: FakeKeystone, authenticator: Keystone, clock: FakeClock
+) -> None:
+    keystone.add("t", clock.now_ns() + HOUR_NS, project={"id": "p"}, roles=[{"name": "member"}])
+    assert await authenticator.identify({"x-auth-token": "t", "x-service-token": "nobody"}) is None
+    assert await authenticator.identify({"x-auth-token": "t", "x-service-token": "no such form!"}) is None
+    assert await identify(authenticator, "t") is not None
 
 
 async def test_an_answer_that_cannot_be_read_is_named(

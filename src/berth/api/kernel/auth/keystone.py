@@ -6,13 +6,21 @@
 A token that Keystone confirms is believed until it expires, at most ``cache_seconds``; one that it denies
 stays denied for a few seconds, so that a client in a loop does not become a load on Keystone. Keystone being
 down, slow or unwilling to talk to Berth is not the caller's fault: AuthUnavailable, which is never cached.
+It is logged once, when it begins and when it is over.
+
+A service that acts for a user sends its own token beside the user's (``X-Service-Token``). With the role
+``service`` the user's may have expired meanwhile, within the time that Keystone allows: long work is not cut
+off half-way. A service token that is no good is refused with the request.
+
 Tokens are kept only as digests. Everything is bounded: threads, waiting questions, both caches. Who asks
 about many bad tokens does not keep others waiting: see ``WaitingRoom``.
 """
 
 import asyncio
+import contextlib
 import functools
 import hashlib
+import logging
 import re
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -28,19 +36,28 @@ from requests import Session as Connections
 
 from berth.api.kernel.auth.caller import TOKEN_HEADER, AuthUnavailable, Caller
 from berth.runtime.clock import Clock
+from berth.runtime.dependency import Dependency
 from berth.runtime.settings import Settings
 
+_log = logging.getLogger(__name__)
+
+SERVICE_TOKEN_HEADER: Final = "x-service-token"
+SERVICE: Final = "service"
+"""The role of services that act for users."""
 THREADS: Final = 32
 """Questions under way. They wait for the network, and take no time of the processor."""
 KNOWN_PEER_SECONDS: Final = 600
 """How long a peer that had a good token is asked about before those that had none."""
 CACHE_MAX: Final = 10_000
 DENIED_SECONDS: Final = 10
+EXPIRED_SECONDS: Final = 10
+"""How long an expired token is believed that a service has sent."""
 
 _FORM: Final = re.compile(r"[A-Za-z0-9._~+/=-]{1,8192}")
 """What a token can consist of (Fernet, JWS and older ones). Keystone is not asked about anything else."""
 
 _SECOND_NS: Final = 1_000_000_000
+_REJECTED: Final = "Keystone rejects Berth's own user and password"
 
 T = TypeVar("T")
 
@@ -211,12 +228,29 @@ class Keystone:
         self._room = WaitingRoom(THREADS)
         self._wait_s = settings.keystone_timeout_seconds
         self._known_peers: _Cache[None] = _Cache(CACHE_MAX)
+        self._outage = Dependency("Keystone", _log)
 
     async def identify(self, headers: Mapping[str, str], peer: str = "") -> Caller | None:
-        token = headers.get(TOKEN_HEADER)
-        if not token or _FORM.fullmatch(token) is None:
+        token, service_token = headers.get(TOKEN_HEADER), headers.get(SERVICE_TOKEN_HEADER)
+        if not token:
             return None
-        digest = hashlib.sha256(token.encode()).digest()
+        if service_token is None:
+            return await self._identify(token, peer)
+        service = await self._identify(service_token, peer)
+        if service is None:
+            return None
+        return await self._identify(token, peer, allow_expired=SERVICE in service.roles)
+
+    async def check(self) -> None:
+        """Find out whether Keystone accepts Berth's own user, and log it if not: at the start, and not with
+        the first request."""
+        with contextlib.suppress(AuthUnavailable):
+            await self._in_turn("", self._log_in)
+
+    async def _identify(self, token: str, peer: str, *, allow_expired: bool = False) -> Caller | None:
+        if _FORM.fullmatch(token) is None:
+            return None
+        digest = hashlib.sha256(token.encode() + (b" expired" if allow_expired else b"")).digest()
         now_ns = self._clock.monotonic_ns()
         caller = self._confirmed.get(digest, now_ns)
         if caller is not None:
@@ -224,25 +258,31 @@ class Keystone:
         if self._denied.has(digest, now_ns):
             return None
         # Shielded: a client that hangs up must not take the answer from the others who wait for it.
-        return await asyncio.shield(self._asking.get(digest) or self._begin(digest, token, peer))
+        asking = self._asking.get(digest) or self._begin(digest, token, peer, allow_expired)
+        return await asyncio.shield(asking)
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _begin(self, digest: bytes, token: str, peer: str) -> "asyncio.Task[Caller | None]":
-        task = asyncio.create_task(self._validate(digest, token, peer))
+    def _begin(
+        self, digest: bytes, token: str, peer: str, allow_expired: bool
+    ) -> "asyncio.Task[Caller | None]":
+        task = asyncio.create_task(self._validate(digest, token, peer, allow_expired))
         self._asking[digest] = task
         # If every client has hung up, nobody else looks at the outcome.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
 
-    async def _validate(self, digest: bytes, token: str, peer: str) -> Caller | None:
+    async def _validate(self, digest: bytes, token: str, peer: str, allow_expired: bool) -> Caller | None:
         try:
-            answer = await self._ask_in_turn(token, peer)
+            answer = await self._in_turn(peer, functools.partial(self._ask, token, allow_expired))
         finally:
             del self._asking[digest]
         now_ns = self._clock.monotonic_ns()
         valid_ns = 0 if answer is None else _wall_ns(answer.expires_at) - self._clock.now_ns()
+        if allow_expired:
+            # For how much longer is for Keystone to say, again and again.
+            valid_ns = max(valid_ns, EXPIRED_SECONDS * _SECOND_NS)
         if answer is None or valid_ns <= 0:
             self._denied.put(digest, None, now_ns, min(self._cache_ns, DENIED_SECONDS * _SECOND_NS))
             return None
@@ -258,9 +298,6 @@ class Keystone:
         none. Waits its turn among the questions about tokens."""
         return await self._in_turn(peer, functools.partial(self._send, method, path, headers, body))
 
-    async def _ask_in_turn(self, token: str, peer: str) -> _Token | None:
-        return await self._in_turn(peer, functools.partial(self._ask, token))
-
     async def _in_turn(self, peer: str, ask: Callable[[], T]) -> T:
         """What a question comes to, asked in a thread when it is the peer's turn."""
         is_known = self._known_peers.has(peer.encode(), self._clock.monotonic_ns())
@@ -270,9 +307,14 @@ class Keystone:
         except (RoomFull, TimeoutError):
             raise AuthUnavailable("too many tokens are waiting for Keystone") from None
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, ask)
+            answer = await asyncio.get_running_loop().run_in_executor(self._threads, ask)
+        except AuthUnavailable as outage:
+            self._outage.lose(str(outage))
+            raise
         finally:
             self._room.leave()
+        self._outage.regain()
+        return answer
 
     def _send(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Passed:
         """Runs in a thread."""
@@ -290,17 +332,26 @@ class Keystone:
             raise AuthUnavailable(f"Keystone is unreachable: {type(error).__name__}") from error
         return Passed(response.status_code, response.content, response.headers.get("X-Subject-Token"))
 
-    def _ask(self, token: str) -> _Token | None:
+    def _log_in(self) -> None:
+        """Get a token of Berth's own. Runs in a thread."""
+        try:
+            self._session.get_token()
+        except keystone_errors.Unauthorized as error:
+            raise AuthUnavailable(_REJECTED) from error
+        except keystone_errors.ClientException as error:
+            raise AuthUnavailable(f"Keystone is unreachable: {type(error).__name__}") from error
+
+    def _ask(self, token: str, allow_expired: bool) -> _Token | None:
         """What Keystone says of the token; None if it does not know it. Runs in a thread."""
         try:
             response = self._session.get(
-                f"{self._url}/auth/tokens",
+                f"{self._url}/auth/tokens{'?allow_expired=1' if allow_expired else ''}",
                 headers={"X-Subject-Token": token, "Accept": "application/json"},
                 authenticated=True,
                 raise_exc=False,
             )
         except keystone_errors.Unauthorized as error:
-            raise AuthUnavailable("Keystone rejects Berth's own user and password") from error
+            raise AuthUnavailable(_REJECTED) from error
         except keystone_errors.ClientException as error:
             raise AuthUnavailable(f"Keystone is unreachable: {type(error).__name__}") from error
         if response.status_code == 404:
