@@ -19,13 +19,20 @@ from berth.sagas import (
     live_migrate,
     migrate,
     needs,
+    pause,
+    reboot,
     rebuild,
+    rescue,
     resize,
+    resume,
     revert,
     shelve,
     shelve_offload,
     start,
     stop,
+    suspend,
+    unpause,
+    unrescue,
     unshelve,
 )
 from berth.sagas.proposals import Context
@@ -85,6 +92,14 @@ BEGINNINGS: Final[dict[str, Beginning]] = {
     "shelve": shelve.propose,
     "shelve_away": shelve.propose_away,
     "shelve_offload": shelve_offload.propose,
+    "reboot": reboot.propose,
+    "reboot_hard": reboot.propose_hard,
+    "pause": pause.propose,
+    "unpause": unpause.propose,
+    "suspend": suspend.propose,
+    "resume": resume.propose,
+    "rescue": rescue.propose,
+    "unrescue": unrescue.propose,
 }
 
 MORE: Final[dict[str, Beginning]] = {
@@ -103,6 +118,9 @@ BEFORE: Final[dict[str, tuple[str, ...]]] = {
     "shelve_offload": ("create", "shelve"),
     "unshelve": ("create", "shelve_away"),
     "unshelve_here": ("create", "shelve"),
+    "unpause": ("create", "pause"),
+    "resume": ("create", "suspend"),
+    "unrescue": ("create", "rescue"),
 }
 """What is done before an operation, so that it can begin; a creation for those that are not named."""
 

@@ -24,7 +24,8 @@ reader does not know are skipped, so each side may be newer than the other:
                 ``AgentCommand.units`` and ``AgentCommand.counts``; ports: ``Spec.ports``;
                 ``AgentCommand.request_ids``
     version 4   ``AgentCommand.traceparent``
-    version 5   ``Report.addresses``; what a guest is given: ``Spec.guest``
+    version 5   ``Report.addresses``; what a guest is given: ``Spec.guest``; the verbs reboot, reboot_hard, pause,
+                unpause, suspend, rescue and unrescue
 
 ``ADDED`` says the same, by the names on the wire. What an agent says that is newer than its conductor is
 skipped. A command that has something newer than its agent, a verb or a field, is not sent: the step fails,
@@ -63,6 +64,13 @@ ADDED: Final[dict[str, int]] = {
     "AgentCommand.traceparent": 4,
     "AgentCommand.units": 3,
     "Guest": 5,
+    **dict.fromkeys(
+        (
+            f"AgentCommand.verb={verb}"
+            for verb in ("reboot", "reboot_hard", "pause", "unpause", "suspend", "rescue", "unrescue")
+        ),
+        5,
+    ),
     "Register.units": 3,
     "Report.addresses": 5,
     "ReportedAddress": 5,

@@ -236,6 +236,8 @@ def _write_sheet(instance: Instance, run: SagaRun, hosts: tuple[str, ...]) -> st
         state = "error"
     elif stopped_as in ("stopped", "shelved"):
         state = "stopped"
+    elif stopped_as in ("paused", "suspended", "rescued"):
+        state = stopped_as
     elif run.phase == "done":
         state = "active" if run.runs or stopped_as == "active" else "stopped"
     else:

@@ -26,8 +26,7 @@ from berth.model.rejections import FindingGone, Rejection, RepairUnsafe
 from berth.model.saga_runs import Spec, read_sheet
 from berth.model.servers import (
     NO_STATE,
-    RUNNING,
-    SHUT_DOWN,
+    POWER,
     Flavor,
     Held,
     Migration,
@@ -114,7 +113,6 @@ def _make_record(unknown: UnknownServer, place: Place, now_s: int) -> Server:
     sheet = read_sheet(unknown.sheet)
     spec = _NOTHING_KNOWN if sheet is None else sheet.spec
     state = "error" if sheet is None else sheet.state
-    power = {"active": RUNNING, "stopped": SHUT_DOWN}
     return Server(
         id=unknown.id,
         name=spec.name,
@@ -125,7 +123,7 @@ def _make_record(unknown: UnknownServer, place: Place, now_s: int) -> Server:
         image_properties=spec.image_properties,
         needs=() if sheet is None else sheet.needs,
         state=state,
-        power=power.get(state, NO_STATE),
+        power=POWER.get(state, NO_STATE),
         place=place,
         held=() if sheet is None else sheet.held,
         run_count=unknown.last,

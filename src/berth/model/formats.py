@@ -52,6 +52,15 @@ ADDED: Final[dict[str, int]] = {
     "KeyPair": 2,
     "SagaRun.addresses": 2,
     "SagaRun.cells": 2,
+    **dict.fromkeys(
+        (
+            f"SagaRun.operation={name}"
+            for name in (
+                *("reboot", "reboot_hard", "pause", "unpause", "suspend", "resume", "rescue", "unrescue"),
+            )
+        ),
+        2,
+    ),
     "SagaRun.traceparent": TRACED,
     "Server.access_ipv4": 2,
     "Server.access_ipv6": 2,
@@ -60,6 +69,18 @@ ADDED: Final[dict[str, int]] = {
     "Server.guest": 2,
     "Server.tags": 2,
     "Spec.guest": 2,
+    **dict.fromkeys((f"Server.state={name}" for name in ("paused", "suspended", "rescued")), 2),
+    **dict.fromkeys((f"Server.state_before={name}" for name in ("paused", "suspended", "rescued")), 2),
+    **dict.fromkeys(
+        (
+            f"Server.task={name}"
+            for name in (
+                *("rebooting", "rebooting_hard", "pausing", "unpausing", "suspending", "resuming"),
+                *("rescuing", "unrescuing"),
+            )
+        ),
+        2,
+    ),
     "UnknownServer.last": 2,
     "UnknownServer.sheet": 2,
 }

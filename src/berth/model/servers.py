@@ -18,7 +18,18 @@ Held = tuple[Wanted, ...]
 UnitClasses = tuple[tuple[str, tuple[str, ...]], ...]
 """Resource classes by provider."""
 
-VmState = Literal["building", "active", "stopped", "resized", "shelved", "shelved_offloaded", "error"]
+VmState = Literal[
+    "building",
+    "active",
+    "stopped",
+    "paused",
+    "suspended",
+    "rescued",
+    "resized",
+    "shelved",
+    "shelved_offloaded",
+    "error",
+]
 Task = Literal[
     "spawning",
     "deleting",
@@ -32,6 +43,14 @@ Task = Literal[
     "unshelving",
     "powering-on",
     "powering-off",
+    "rebooting",
+    "rebooting_hard",
+    "pausing",
+    "unpausing",
+    "suspending",
+    "resuming",
+    "rescuing",
+    "unrescuing",
 ]
 ConflictPolicy = Literal["fail", "retry", "merge"]
 MigrationKind = Literal["resize", "migration", "live-migration", "evacuation"]
@@ -53,8 +72,22 @@ NOT_RUNNING: Final[frozenset[VmState]] = frozenset(("stopped", "shelved", "shelv
 """The states in which a server surely uses none of its units."""
 
 RUNNING: Final = 1
+PAUSED: Final = 3
 SHUT_DOWN: Final = 4
+SUSPENDED: Final = 7
 NO_STATE: Final = 0
+
+
+POWER: Final[dict[VmState, int]] = {
+    "active": RUNNING,
+    "resized": RUNNING,
+    "rescued": RUNNING,
+    "paused": PAUSED,
+    "suspended": SUSPENDED,
+    "stopped": SHUT_DOWN,
+    "shelved": SHUT_DOWN,
+}
+"""What the hypervisor says of a server in a state; of any other it says nothing."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", gc=False):
@@ -319,6 +352,9 @@ STATUS: Final[dict[str, str]] = {
     "building": "BUILD",
     "active": "ACTIVE",
     "stopped": "SHUTOFF",
+    "paused": "PAUSED",
+    "suspended": "SUSPENDED",
+    "rescued": "RESCUE",
     "resized": "VERIFY_RESIZE",
     "shelved": "SHELVED",
     "shelved_offloaded": "SHELVED_OFFLOADED",
@@ -330,6 +366,8 @@ _STATUS_DURING: Final[dict[Task, str]] = {
     "resize_reverting": "REVERT_RESIZE",
     "migrating": "MIGRATING",
     "rebuilding": "REBUILD",
+    "rebooting": "REBOOT",
+    "rebooting_hard": "HARD_REBOOT",
 }
 
 

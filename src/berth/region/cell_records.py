@@ -28,6 +28,7 @@ from berth.model.saga_runs import (
 )
 from berth.model.servers import (
     NO_STATE,
+    POWER,
     RUNNING,
     SHUT_DOWN,
     Action,
@@ -59,12 +60,8 @@ from berth.sagas.saga import AS_BEFORE, GONE, UNCHANGED
 from berth.view import ProviderRecord, View
 
 _NOTHING: Final = ClaimSnapshot((), None)
-_POWER: Final[dict[VmState, int]] = {
-    "active": RUNNING,
-    "resized": RUNNING,
-    "stopped": SHUT_DOWN,
-    "shelved": SHUT_DOWN,
-}
+_LASTING: Final[frozenset[VmState]] = frozenset(("stopped", "paused", "suspended", "rescued"))
+"""What a server still is when something was done to it that leaves it as it was."""
 
 
 def apply_progress(view: View, run: SagaRun, now_s: int) -> Enact | None:
@@ -229,7 +226,7 @@ def _find_state(server: Server, run: SagaRun) -> VmState:
     assert outcome.state != GONE, "a server that is gone has no state"
     if run.phase == "done":
         if outcome.state == AS_BEFORE:
-            return "stopped" if before == "stopped" else "active"
+            return before if before in _LASTING else "active"
         return outcome.state
     if is_unsettled(run):
         return "error"
@@ -251,7 +248,7 @@ def _is_untouched(run: SagaRun) -> bool:
 def _find_power(state: VmState, run: SagaRun) -> int:
     if state == "resized":
         return RUNNING if run.runs else SHUT_DOWN
-    return _POWER.get(state, NO_STATE)
+    return POWER.get(state, NO_STATE)
 
 
 def _end_migration(migration: Migration, run: SagaRun, now_s: int) -> Migration:

@@ -56,12 +56,21 @@ Verb = Literal[
     "snapshot",
     "start",
     "stop",
+    "reboot",
+    "reboot_hard",
+    "pause",
+    "unpause",
+    "suspend",
+    "rescue",
+    "unrescue",
 ]
 """What an agent can do to a server. ``prepare`` makes room for a server that comes, ``send`` shuts a
 server down that goes and keeps it, ``receive`` runs what has come, ``resume`` runs again what was sent, or
-was to be."""
+was to be, or was suspended."""
 
-GIVING_UNITS: Final[frozenset[str]] = frozenset(("build", "prepare", "receive", "resume", "rebuild", "start"))
+GIVING_UNITS: Final[frozenset[str]] = frozenset(
+    ("build", "prepare", "receive", "resume", "rebuild", "start", "reboot_hard", "rescue", "unrescue")
+)
 """Commands that give a server its units: it uses them afterwards."""
 
 ClaimChange = Literal["claimed", "give_back", "release", "release_migration", "check"]

@@ -89,12 +89,19 @@ VERBS: Final[dict[Verb, str]] = {
     "prepare": "make room for a server that comes",
     "send": "shut the server down and hand over what it has; keep it, so that it can be resumed",
     "receive": "what has come is the server now; run it if it is to run",
-    "resume": "run again what was sent, or was to be",
+    "resume": "run again what was sent, or was to be, or was suspended",
     "live_migrate": "hand the running server over to another host; can be aborted until it is over",
     "rebuild": "make the server anew from another image, where it is",
     "snapshot": "keep what the server is made of, so that it can be built elsewhere",
     "start": "run it",
     "stop": "shut it down",
+    "reboot": "have the guest start anew",
+    "reboot_hard": "switch it off and on; run it, whatever it was before",
+    "pause": "keep it as it is, and give it no cpu time",
+    "unpause": "give it cpu time again",
+    "suspend": "write its memory to its disk, and end it",
+    "rescue": "run it from the image that it was made from, with its disk beside it",
+    "unrescue": "run it from its disk again",
 }
 
 CHANGES: Final[dict[ClaimChange, str]] = {

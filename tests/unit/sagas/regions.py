@@ -33,13 +33,20 @@ from berth.sagas import (
     evacuate,
     live_migrate,
     migrate,
+    pause,
+    reboot,
     rebuild,
+    rescue,
     resize,
+    resume,
     revert,
     shelve,
     shelve_offload,
     start,
     stop,
+    suspend,
+    unpause,
+    unrescue,
     unshelve,
 )
 from berth.sagas.conflicts import as_dict, held_now
@@ -78,6 +85,14 @@ _PLAIN = {
     "shelve_offload": shelve_offload.propose,
     "start": start.propose,
     "stop": stop.propose,
+    "reboot": reboot.propose,
+    "reboot_hard": reboot.propose_hard,
+    "pause": pause.propose,
+    "unpause": unpause.propose,
+    "suspend": suspend.propose,
+    "resume": resume.propose,
+    "rescue": rescue.propose,
+    "unrescue": unrescue.propose,
 }
 """Sagas that need nothing but the server."""
 
@@ -394,6 +409,9 @@ def prepared(
         "unshelve": ("shelve_away",),
         "unshelve_here": ("shelve",),
         "start": ("stop",),
+        "unpause": ("pause",),
+        "resume": ("suspend",),
+        "unrescue": ("rescue",),
     }.get(saga, ())
     region.run("create", S, group=group)
     if state == "stopped":

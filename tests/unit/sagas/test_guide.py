@@ -20,10 +20,10 @@ GUIDE = ROOT / "docs" / "guides" / "add-an-operation.md"
 
 
 @pytest.fixture
-def reboot(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def restart(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The module of the guide, as if it stood beside the others."""
     [code] = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), re.DOTALL | re.MULTILINE)
-    module = ModuleType("berth.sagas.reboot")
+    module = ModuleType("berth.sagas.restart")
     exec(compile(code, str(GUIDE), "exec"), vars(module))
     monkeypatch.setitem(sys.modules, module.__name__, module)
     found = (*sagas.all_sagas(), module.SAGA)
@@ -33,17 +33,17 @@ def reboot(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     sagas._by_key.cache_clear()
 
 
-def rebooted(reboot: Any, faults: Faults) -> Region:
+def restarted(restart: Any, faults: Faults) -> Region:
     region = prepared("stop")
-    assert region.tries(lambda view, now_s: reboot.propose(view, now_s, region.context(), S)) is None
+    assert region.tries(lambda view, now_s: restart.propose(view, now_s, region.context(), S)) is None
     assert region.server(S).task == "powering-on"
     region.carry_out(faults)
     assert region.server(S).task is None
     return region
 
 
-def test_it_ends_as_the_table_says(reboot: Any) -> None:
-    saga: Saga = reboot.SAGA
+def test_it_ends_as_the_table_says(restart: Any) -> None:
+    saga: Saga = restart.SAGA
     assert find_success(saga) == Ending("active", "dest")
     assert [find_failure(saga, number) for number in range(2)] == [
         Ending("as before", "dest"),
@@ -52,9 +52,9 @@ def test_it_ends_as_the_table_says(reboot: Any) -> None:
 
 
 @pytest.mark.parametrize(("fails", "state"), [(None, "active"), ("stop", "active"), ("start", "stopped")])
-def test_the_saga_of_the_guide_is_executed(reboot: Any, fails: str | None, state: str) -> None:
+def test_the_saga_of_the_guide_is_executed(restart: Any, fails: str | None, state: str) -> None:
     faults = Faults([] if fails is None else [fails])
-    region = rebooted(reboot, faults)
+    region = restarted(restart, faults)
     server = region.server(S)
     assert server.state == state
     assert (server.fault is None) == (fails is None)

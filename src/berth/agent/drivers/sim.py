@@ -2,6 +2,9 @@
 
     build --> running | stopped --send, live_migrate--> outgoing --resume--> running | stopped
     prepare --> incoming --receive--> running | stopped             any of them --destroy--> gone
+    running --pause--> paused --unpause--> running      running --suspend--> suspended --resume--> running
+    running, stopped --rescue--> rescued --unrescue--> running
+    running, stopped, paused, suspended --reboot_hard--> running
 
 Units (cpus, virtual functions, GPUs) are given to a server by the commands that run it or make room for it,
 and stay with it until it is destroyed. A command whose units another server has, or the host does not have,
@@ -34,7 +37,7 @@ _NETWORKS: Final[dict[str, ipaddress.IPv4Network | ipaddress.IPv6Network]] = {
 """openstacksdk takes the address of a server from the network ``public``: with none there it would ask for a
 floating one, and of several it would try to reach each."""
 
-ServerState = Literal["running", "stopped", "incoming", "outgoing"]
+ServerState = Literal["running", "stopped", "incoming", "outgoing", "paused", "suspended", "rescued"]
 Disk = dict[str, ServerState]
 UnitsOnDisk = dict[str, Units]
 """The units of each server that has any."""
@@ -44,7 +47,7 @@ _After = ServerState | Literal["absent", "as before", "as commanded"]
 """``as commanded``: running or stopped, as the command says."""
 
 _KEPT: Final[dict[_Before, _After]] = {"running": "as before", "stopped": "as before"}
-_HERE: Final[tuple[_Before, ...]] = ("running", "stopped", "outgoing")
+_HERE: Final[tuple[_Before, ...]] = ("running", "stopped", "outgoing", "paused", "suspended", "rescued")
 
 # A server may be sent from a host to the same one: it is prepared and received where it is.
 _EFFECTS: Final[dict[str, dict[_Before, _After]]] = {
@@ -53,12 +56,19 @@ _EFFECTS: Final[dict[str, dict[_Before, _After]]] = {
     "prepare": {"absent": "incoming", "incoming": "as before", "outgoing": "as before", **_KEPT},
     "receive": {"incoming": "as commanded", "outgoing": "as commanded", **_KEPT},
     "send": dict.fromkeys(_HERE, "outgoing"),
-    "resume": {"outgoing": "as commanded", **_KEPT},
+    "resume": {"outgoing": "as commanded", "suspended": "running", **_KEPT},
     "live_migrate": {"running": "outgoing", "outgoing": "as before"},
     "rebuild": dict.fromkeys(_HERE, "as commanded"),
     "snapshot": dict.fromkeys(_HERE, "as before"),
     "start": dict.fromkeys(_HERE, "running"),
     "stop": dict.fromkeys(_HERE, "stopped"),
+    "reboot": {"running": "as before"},
+    "reboot_hard": dict.fromkeys(_HERE, "running"),
+    "pause": {"running": "paused", "paused": "as before"},
+    "unpause": {"paused": "running", "running": "as before"},
+    "suspend": {"running": "suspended", "suspended": "as before"},
+    "rescue": {"running": "rescued", "stopped": "rescued", "rescued": "as before"},
+    "unrescue": {"rescued": "running", "running": "as before"},
 }
 
 

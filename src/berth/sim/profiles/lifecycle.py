@@ -278,6 +278,13 @@ _ACTIONS: Final[list[tuple[float, str, Body]]] = [
     (3, "unshelve", _NOTHING),
     (2, "os-stop", _NOTHING),
     (2, "os-start", _NOTHING),
+    (2, "reboot", lambda rng, server: {"type": rng.choice(("SOFT", "HARD"))}),
+    (2, "pause", _NOTHING),
+    (2, "unpause", _NOTHING),
+    (2, "suspend", _NOTHING),
+    (2, "resume", _NOTHING),
+    (1, "rescue", lambda rng, server: {}),
+    (1, "unrescue", _NOTHING),
     (1, "forceDelete", _NOTHING),
 ]
 _STATES: Final[dict[str, tuple[str, ...]]] = {
@@ -292,6 +299,13 @@ _STATES: Final[dict[str, tuple[str, ...]]] = {
     "unshelve": ("shelved", "shelved_offloaded"),
     "os-stop": ("active",),
     "os-start": ("stopped",),
+    "reboot": ("active", "paused", "suspended"),
+    "pause": ("active",),
+    "unpause": ("paused",),
+    "suspend": ("active",),
+    "resume": ("suspended",),
+    "rescue": ("active", "stopped"),
+    "unrescue": ("rescued",),
 }
 
 

@@ -70,6 +70,9 @@ _BEFORE: Final[dict[str, tuple[str, ...]]] = {
     "shelve_offload": ("create", "shelve"),
     "unshelve": ("create", "shelve_away"),
     "unshelve_here": ("create", "shelve"),
+    "unpause": ("create", "pause"),
+    "resume": ("create", "suspend"),
+    "unrescue": ("create", "rescue"),
 }
 """What is done before a saga, so that it can begin; a creation for those that are not named. What is to be
 evacuated is there already."""
@@ -86,6 +89,14 @@ _ACTIONS: Final[dict[str, tuple[str, Any]]] = {
     "stop": ("os-stop", None),
     "shelve_away": ("shelve", None),
     "shelve_offload": ("shelveOffload", None),
+    "reboot": ("reboot", {"type": "SOFT"}),
+    "reboot_hard": ("reboot", {"type": "HARD"}),
+    "pause": ("pause", None),
+    "unpause": ("unpause", None),
+    "suspend": ("suspend", None),
+    "resume": ("resume", None),
+    "rescue": ("rescue", {}),
+    "unrescue": ("unrescue", None),
 }
 
 

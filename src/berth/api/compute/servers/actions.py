@@ -54,13 +54,21 @@ from berth.sagas import (
     evacuate,
     live_migrate,
     migrate,
+    pause,
+    reboot,
     rebuild,
+    rescue,
+    reset,
     resize,
+    resume,
     revert,
     shelve,
     shelve_offload,
     start,
     stop,
+    suspend,
+    unpause,
+    unrescue,
     unshelve,
 )
 from berth.sagas.proposals import Context
@@ -109,6 +117,19 @@ class Unshelve(ServerBody, kw_only=True, frozen=True):
 
     availability_zone: Name | UnsetType | None = UNSET
     host: HostName | UnsetType = UNSET
+
+
+class Reboot(ServerBody, kw_only=True, frozen=True):
+    type: Literal["SOFT", "Soft", "soft", "HARD", "Hard", "hard"]
+
+
+class Rescue(ServerBody, kw_only=True, frozen=True):
+    admin_pass: Any = None
+    rescue_image_ref: Any = None
+
+
+class ResetState(ServerBody, kw_only=True, frozen=True):
+    state: Literal["active", "error"]
 
 
 class Lock(ServerBody, kw_only=True, frozen=True):
@@ -335,6 +356,27 @@ async def _unshelve(call: Call, raw: msgspec.Raw) -> Response:
     return await _start_move(call, begin)
 
 
+async def _reboot(call: Call, raw: msgspec.Raw) -> Response:
+    body = _decode_action(raw, Reboot)
+    return await _start(call, reboot.propose if body.type.upper() == "SOFT" else reboot.propose_hard)
+
+
+async def _rescue(call: Call, raw: msgspec.Raw) -> Response:
+    body = _decode_action(raw, Rescue, Rescue())
+    refuse_fields("rescue", body)
+    return await _start(call, rescue.propose, 200)
+
+
+async def _reset_state(call: Call, raw: msgspec.Raw) -> Response:
+    state = _decode_action(raw, ResetState).state
+
+    def propose(view: View, now_s: int) -> Enact | Rejection:
+        server = find_server(call, view, call.params[0])
+        return server if isinstance(server, Rejection) else reset.propose(view, now_s, server.id, state)
+
+    return await call.submit(propose, lambda _: Response(202))
+
+
 async def _force_delete(call: Call, raw: msgspec.Raw) -> Response:
     return await submit_delete(call, is_forced=True, status=202)
 
@@ -415,19 +457,20 @@ _ACTIONS: Final[dict[str, _Action]] = {
     "forceDelete": _Action(_force_delete, "os_compute_api:os-deferred-delete:force"),
     "os-start": _Action(_make_handler(start.propose), "os_compute_api:servers:start"),
     "os-stop": _Action(_make_handler(stop.propose), "os_compute_api:servers:stop"),
+    "reboot": _Action(_reboot, "os_compute_api:servers:reboot"),
+    "pause": _Action(_make_handler(pause.propose), "os_compute_api:os-pause-server:pause"),
+    "unpause": _Action(_make_handler(unpause.propose), "os_compute_api:os-pause-server:unpause"),
+    "suspend": _Action(_make_handler(suspend.propose), "os_compute_api:os-suspend-server:suspend"),
+    "resume": _Action(_make_handler(resume.propose), "os_compute_api:os-suspend-server:resume"),
+    "rescue": _Action(_rescue, "os_compute_api:os-rescue"),
+    "unrescue": _Action(_make_handler(unrescue.propose), "os_compute_api:os-unrescue"),
+    "os-resetState": _Action(_reset_state, "os_compute_api:os-admin-actions:reset_state"),
     "lock": _Action(_lock, "os_compute_api:os-lock-server:lock"),
     "unlock": _Action(_unlock, "os_compute_api:os-lock-server:unlock"),
 }
 
 _NOT_OFFERED: Final = frozenset(
     (
-        "reboot",
-        "pause",
-        "unpause",
-        "suspend",
-        "resume",
-        "rescue",
-        "unrescue",
         "restore",
         "createImage",
         "createBackup",
@@ -439,7 +482,6 @@ _NOT_OFFERED: Final = frozenset(
         "addFloatingIp",
         "removeFloatingIp",
         "trigger_crash_dump",
-        "os-resetState",
         "resetNetwork",
         "injectNetworkInfo",
         "os-getConsoleOutput",

@@ -127,6 +127,12 @@ FIELDS: Final[dict[str, dict[str, Field]]] = {
         "availability_zone": _used("its new zone; null for any zone"),
         "host": _used("its new host"),
     },
+    "reboot": {"type": _used("SOFT: by the guest; HARD: it is switched off and on")},
+    "rescue": {
+        "adminPass": _MADE["adminPass"],
+        "rescue_image_ref": _refused("a server is rescued with the image that it was made from"),
+    },
+    "os-resetState": {"state": _used("active or error: what its record says")},
     "lock": {"locked_reason": _used("kept")},
 }
 """Every field of every body, by operation."""

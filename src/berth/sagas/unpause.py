@@ -1,0 +1,26 @@
+"""Unpause: a paused server is given cpu time again.
+
+PAUSED --(unpause)--> ACTIVE
+a failing host: as before
+"""
+
+from berth.model.commands import Enact
+from berth.model.rejections import Rejection
+from berth.sagas.proposals import Context, propose_in_place
+from berth.sagas.saga import AS_BEFORE, Outcome, Saga, Step, states
+from berth.view import View
+
+SAGA = Saga(
+    name="unpause",
+    action="unpause",
+    task="unpausing",
+    starts_in=states("paused"),
+    steps=(Step("unpause", at="dest", do="unpause"),),
+    done=Outcome(state="active", holds="dest"),
+    failed=Outcome(state=AS_BEFORE, holds="dest"),
+    requested_by="`unpause`",
+)
+
+
+def propose(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
+    return propose_in_place(view, now_s, context, id, SAGA)
