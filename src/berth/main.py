@@ -57,6 +57,7 @@ from berth.runtime.metrics import MetricsMemory
 from berth.runtime.settings import Settings, cells_of
 from berth.runtime.telemetry import Telemetry
 from berth.runtime.turns import Turns
+from berth.sagas.reclaim import reclaim_servers
 from berth.sagas.saga import all_sagas
 from berth.scheduler.plugins import SchedulerOptions, scheduler_options
 
@@ -153,6 +154,11 @@ class Composition(NamedTuple):
         """Remove what uploads have left that died with their server."""
         if self.services.images is not None:
             await sweep(self.services.engine, self.services.images)
+
+    async def reclaim_servers(self) -> None:
+        """Delete what was soft-deleted long enough ago, until cancelled."""
+        at = self.services
+        await reclaim_servers(at.engine, at.clock, at.ids, at.scheduler, at.settings).run()
 
     async def stop(self) -> None:
         await self.services.engine.stop()
@@ -265,6 +271,7 @@ def _work_on_cells(region: Composition) -> list[asyncio.Task[None]]:
         asyncio.create_task(region.link_cells(cells), name="links to cells"),
         asyncio.create_task(region.reconcile_clusters(), name="cluster reconciler"),
         asyncio.create_task(region.reconcile_drains(), name="drain reconciler"),
+        asyncio.create_task(region.reclaim_servers(), name="reclaim"),
     ]
 
 

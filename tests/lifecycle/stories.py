@@ -14,6 +14,8 @@ from berth.model.servers import CellStatus, Flavor, Image, Need, Place, Server
 from berth.sagas import (
     confirm,
     create,
+    create_backup,
+    create_image,
     delete,
     evacuate,
     live_migrate,
@@ -24,6 +26,7 @@ from berth.sagas import (
     rebuild,
     rescue,
     resize,
+    restore,
     resume,
     revert,
     shelve,
@@ -100,6 +103,12 @@ BEGINNINGS: Final[dict[str, Beginning]] = {
     "resume": resume.propose,
     "rescue": rescue.propose,
     "unrescue": unrescue.propose,
+    "create_image": lambda view, now_s, context, id: create_image.propose(view, now_s, context, id, "i", {}),
+    "create_backup": lambda view, now_s, context, id: create_backup.propose(
+        view, now_s, context, id, "b", "daily", 1, {}
+    ),
+    "soft_delete": lambda view, now_s, context, id: delete.propose(view, now_s, context, id, is_soft=True),
+    "restore": restore.propose,
 }
 
 MORE: Final[dict[str, Beginning]] = {
@@ -121,6 +130,7 @@ BEFORE: Final[dict[str, tuple[str, ...]]] = {
     "unpause": ("create", "pause"),
     "resume": ("create", "suspend"),
     "unrescue": ("create", "rescue"),
+    "restore": ("create", "soft_delete"),
 }
 """What is done before an operation, so that it can begin; a creation for those that are not named."""
 

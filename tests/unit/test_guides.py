@@ -22,7 +22,7 @@ from tools import extra_specs_page
 
 GUIDES = ROOT / "docs" / "guides"
 DEVICES = "devices.md"
-EXAMPLE = "src/berth/sagas/reboot.py"
+EXAMPLE = "src/berth/sagas/restart.py"
 """What the guide about operations shows."""
 
 

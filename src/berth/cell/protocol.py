@@ -24,8 +24,8 @@ reader does not know are skipped, so each side may be newer than the other:
                 ``AgentCommand.units`` and ``AgentCommand.counts``; ports: ``Spec.ports``;
                 ``AgentCommand.request_ids``
     version 4   ``AgentCommand.traceparent``
-    version 5   ``Report.addresses``; what a guest is given: ``Spec.guest``; the verbs reboot, reboot_hard, pause,
-                unpause, suspend, rescue and unrescue
+    version 5   ``Report.addresses``; what a guest is given: ``Spec.guest``; the verbs reboot, reboot_hard,
+                pause, unpause, suspend, rescue and unrescue
 
 ``ADDED`` says the same, by the names on the wire. What an agent says that is newer than its conductor is
 skipped. A command that has something newer than its agent, a verb or a field, is not sent: the step fails,

@@ -40,13 +40,15 @@ from berth.sagas.runner import (
     saga_of,
     step_of,
 )
-from berth.sagas.saga import PLACEMENT, has_given_back
+from berth.sagas.saga import AS_BEFORE, PLACEMENT, has_given_back
 from berth.view import View
 
 Change = Callable[[SagaRun], SagaRun]
 
 _CONDUCTOR: Final = "conductor"
 _WITH_SHEETS: Final = ADDITIONS.since("Instance.sheet")
+_LASTING: Final = frozenset(("paused", "suspended", "rescued"))
+"""States that a server keeps when something is done to it that leaves it as it was."""
 
 
 def accept_run(view: View, run: SagaRun, now_ns: int) -> Enact | Rejection | None:
@@ -234,10 +236,12 @@ def _write_sheet(instance: Instance, run: SagaRun, hosts: tuple[str, ...]) -> st
     stopped_as = (step_of(run).stopped_as if run.phase == "failed" else None) or outcome.state
     if run.phase == "failed" and is_unsettled(run):
         state = "error"
-    elif stopped_as in ("stopped", "shelved"):
+    elif stopped_as in ("stopped", "shelved", "soft-delete"):
         state = "stopped"
-    elif stopped_as in ("paused", "suspended", "rescued"):
-        state = stopped_as
+    elif stopped_as in _LASTING:
+        state = stopped_as  # type: ignore[assignment]
+    elif run.phase == "done" and stopped_as == AS_BEFORE and before is not None and before.state in _LASTING:
+        state = before.state
     elif run.phase == "done":
         state = "active" if run.runs or stopped_as == "active" else "stopped"
     else:

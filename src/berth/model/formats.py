@@ -48,6 +48,7 @@ ADDED: Final[dict[str, int]] = {
     "Image.status=saving": 2,
     "Image.virtual_size": 2,
     "ImageMember": 2,
+    "Image.rotation": 2,
     "Instance.sheet": 2,
     "KeyPair": 2,
     "SagaRun.addresses": 2,
@@ -57,6 +58,7 @@ ADDED: Final[dict[str, int]] = {
             f"SagaRun.operation={name}"
             for name in (
                 *("reboot", "reboot_hard", "pause", "unpause", "suspend", "resume", "rescue", "unrescue"),
+                *("create_image", "create_backup", "soft_delete", "restore"),
             )
         ),
         2,
@@ -69,14 +71,20 @@ ADDED: Final[dict[str, int]] = {
     "Server.guest": 2,
     "Server.tags": 2,
     "Spec.guest": 2,
-    **dict.fromkeys((f"Server.state={name}" for name in ("paused", "suspended", "rescued")), 2),
-    **dict.fromkeys((f"Server.state_before={name}" for name in ("paused", "suspended", "rescued")), 2),
+    **dict.fromkeys(
+        (
+            f"Server.{field}={name}"
+            for field in ("state", "state_before")
+            for name in ("paused", "suspended", "rescued", "soft-delete")
+        ),
+        2,
+    ),
     **dict.fromkeys(
         (
             f"Server.task={name}"
             for name in (
                 *("rebooting", "rebooting_hard", "pausing", "unpausing", "suspending", "resuming"),
-                *("rescuing", "unrescuing"),
+                *("rescuing", "unrescuing", "image_snapshot", "image_backup", "soft-deleting", "restoring"),
             )
         ),
         2,

@@ -28,6 +28,7 @@ VmState = Literal[
     "resized",
     "shelved",
     "shelved_offloaded",
+    "soft-delete",
     "error",
 ]
 Task = Literal[
@@ -51,6 +52,10 @@ Task = Literal[
     "resuming",
     "rescuing",
     "unrescuing",
+    "image_snapshot",
+    "image_backup",
+    "soft-deleting",
+    "restoring",
 ]
 ConflictPolicy = Literal["fail", "retry", "merge"]
 MigrationKind = Literal["resize", "migration", "live-migration", "evacuation"]
@@ -68,7 +73,7 @@ MigrationStatus = Literal[
     "done",
 ]
 
-NOT_RUNNING: Final[frozenset[VmState]] = frozenset(("stopped", "shelved", "shelved_offloaded"))
+NOT_RUNNING: Final[frozenset[VmState]] = frozenset(("stopped", "shelved", "shelved_offloaded", "soft-delete"))
 """The states in which a server surely uses none of its units."""
 
 RUNNING: Final = 1
@@ -86,6 +91,7 @@ POWER: Final[dict[VmState, int]] = {
     "suspended": SUSPENDED,
     "stopped": SHUT_DOWN,
     "shelved": SHUT_DOWN,
+    "soft-delete": SHUT_DOWN,
 }
 """What the hypervisor says of a server in a state; of any other it says nothing."""
 
@@ -149,6 +155,8 @@ class Image(Record, frozen=True, kw_only=True, tag="image"):
     size: int | None = None
     checksum: str | None = None
     hash_value: str | None = None
+    rotation: int | None = None
+    """Of a backup that is being made: how many of its kind are kept when it is there."""
     created_at_s: int = 0
     updated_at_s: int = 0
     content: str | None = None
@@ -252,6 +260,8 @@ class Deletion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     repeats_merge: bool = True
     """What ``fail`` does with a request that is repeated after a conflict was reported."""
     is_forced: bool = False
+    is_soft: bool = False
+    """The server can be restored for a while."""
     global_id: str | None = None
 
 
@@ -358,6 +368,7 @@ STATUS: Final[dict[str, str]] = {
     "resized": "VERIFY_RESIZE",
     "shelved": "SHELVED",
     "shelved_offloaded": "SHELVED_OFFLOADED",
+    "soft-delete": "SOFT_DELETED",
     "error": "ERROR",
 }
 """What Nova calls the states of a server."""
@@ -366,19 +377,20 @@ _STATUS_DURING: Final[dict[Task, str]] = {
     "resize_reverting": "REVERT_RESIZE",
     "migrating": "MIGRATING",
     "rebuilding": "REBUILD",
-    "rebooting": "REBOOT",
-    "rebooting_hard": "HARD_REBOOT",
 }
+_STATUS_WHILE_ACTIVE: Final[dict[Task, str]] = {"rebooting": "REBOOT", "rebooting_hard": "HARD_REBOOT"}
 
 
-STATUSES: Final = (*STATUS.values(), *_STATUS_DURING.values())
+STATUSES: Final = (*STATUS.values(), *_STATUS_DURING.values(), *_STATUS_WHILE_ACTIVE.values())
 """All that a server can be shown with."""
 
 
 def status_of(server: Server) -> str:
     """The state of a server in one word, as Nova shows it."""
-    during = None if server.task is None else _STATUS_DURING.get(server.task)
-    return during or STATUS[server.state]
+    if server.task is None:
+        return STATUS[server.state]
+    while_active = _STATUS_WHILE_ACTIVE if server.state == "active" else {}
+    return (_STATUS_DURING | while_active).get(server.task) or STATUS[server.state]
 
 
 class Migration(Record, frozen=True, kw_only=True, tag="migration"):

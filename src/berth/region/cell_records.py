@@ -88,6 +88,8 @@ def apply_progress(view: View, run: SagaRun, now_s: int) -> Enact | None:
     if not is_finished(run):
         return Enact((*changes, *_apply_running(view, server, run, now_s)))
     commands = _count_builds(view, run)
+    if saga.settle is not None:
+        changes += saga.settle(view, run, now_s)
     migration = view.records.get(Migration, run.migration) if run.migration is not None else None
     if find_outcome(run).state == GONE:
         end = remove_server(view, server)

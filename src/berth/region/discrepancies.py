@@ -33,6 +33,7 @@ from berth.model.servers import UNKNOWN, Action, Fault, Host, Migration, Server,
 from berth.sagas.deletion import begin_awaited, join_changes
 from berth.sagas.proposals import find_first_cell
 from berth.sagas.runner import is_finished
+from berth.sagas.snapshots import settle_image
 from berth.view import View
 
 _WITH_SHEETS: Final = ADDITIONS.since("UnknownServer.sheet")
@@ -127,6 +128,8 @@ def end_lost_run(view: View, server: Server, knows: CellKnows, now_s: int) -> En
     action = view.records.get(Action, server.run)
     if action is not None:
         ended = msgspec.structs.replace(action, state="failed", message=f"Error: {_LOST}", updated_at_s=now_s)
+        # How it would have ended is not known, nor whether there is anything in an image that it made.
+        changes += settle_image(view, server.run, now_s, is_done=False)
         # It goes with a server that is removed at once.
         changes = list(join_changes((replace_record(view, ended),), changes))
     return Enact(tuple(changes), commands)

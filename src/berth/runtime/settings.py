@@ -273,6 +273,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         bool,
         About("offload a server from its host as soon as it is shelved, without a shelveOffload request"),
     ] = True
+    reclaim_instance_interval: Annotated[
+        int,
+        About(
+            "for how many seconds a server that is deleted is only shut down and can be restored; 0 deletes "
+            "it at once",
+            0,
+            31_536_000,
+        ),
+    ] = 0
 
     # -- images --
     image_folder: Annotated[

@@ -27,6 +27,7 @@ from berth.model.servers import (
     Server,
     VmState,
 )
+from berth.sagas import soft_delete
 from berth.sagas.conflicts import (
     ServerHoldings,
     adopt_holdings,
@@ -71,29 +72,28 @@ SAGA = Saga(
 
 
 def propose(
-    view: View, now_s: int, context: Context, id: str, *, is_forced: bool = False
+    view: View, now_s: int, context: Context, id: str, *, is_forced: bool = False, is_soft: bool = False
 ) -> Enact | Rejection:
-    """``is_forced``: whatever others have changed meanwhile."""
+    """``is_forced``: whatever others have changed meanwhile. ``is_soft``: it can be restored for a while, if
+    there is something to be restored."""
     known = view.records.get(Server, id)
     if known is None:
         return ServerNotFound(id)
     if known.run is not None:
-        return _await_end(view, now_s, context, known, known.run, is_forced=is_forced)
+        return _await_end(view, now_s, context, known, known.run, is_forced=is_forced, is_soft=is_soft)
     server = find_startable(view, id, SAGA)
     if isinstance(server, Rejection):
         return server
     migration = None if server.migration is None else view.records.get(Migration, server.migration)
-    return begin(view, now_s, context, server, migration, is_forced=is_forced)
+    return begin(view, now_s, context, server, migration, is_forced=is_forced, is_soft=is_soft)
 
 
 def _await_end(
-    view: View, now_s: int, context: Context, server: Server, run: str, *, is_forced: bool
+    view: View, now_s: int, context: Context, server: Server, run: str, *, is_forced: bool, is_soft: bool
 ) -> Enact | Rejection:
     """The command that aborts what is under way, and has the server deleted when that has ended. A deletion
-    that is under way is not aborted: one that is forced follows it, in case it fails."""
-    is_under_way = server.deletion is None and server.task == SAGA.task
-    known_is_forced = server.deletion is not None and server.deletion.is_forced
-    if (server.deletion is not None or is_under_way) and (known_is_forced or not is_forced):
+    that is under way is not aborted: one that is forced follows it, in case it fails, or it was soft."""
+    if _strength_of(is_forced=is_forced, is_soft=is_soft) <= _known_strength(server):
         return Enact(())
     if view.format < _AWAITED:
         return ServerBusy(server.id, SAGA.action, server.task or "busy")
@@ -106,13 +106,29 @@ def _await_end(
         policy=context.policy,
         repeats_merge=context.repeat == "merge",
         is_forced=is_forced,
+        is_soft=is_soft,
         global_id=context.global_id,
     )
     after = msgspec.structs.replace(server, task=SAGA.task, deletion=asked, updated_at_s=now_s)
     changes = [replace_record(view, after)]
-    if not is_under_way:
+    if server.deletion is None and server.task != SAGA.task:
         changes += request_abort(view, server, run)
     return Enact(tuple(changes))
+
+
+def _strength_of(*, is_forced: bool, is_soft: bool) -> int:
+    """Of two deletions of a server the stronger one counts."""
+    return 3 if is_forced else 1 if is_soft else 2
+
+
+def _known_strength(server: Server) -> int:
+    """That of the deletion which is under way, or waits; 0 without any."""
+    known = server.deletion
+    if known is not None:
+        return _strength_of(is_forced=known.is_forced, is_soft=known.is_soft)
+    by_task = {SAGA.task: False, soft_delete.SAGA.task: True}
+    is_deleting = server.task in by_task
+    return _strength_of(is_forced=False, is_soft=by_task[server.task]) if is_deleting else 0
 
 
 def begin(
@@ -123,8 +139,13 @@ def begin(
     migration: Migration | None,
     *,
     is_forced: bool,
+    is_soft: bool,
 ) -> Enact | ServerChangedByOthers:
     """The command that deletes a server, whose record and migration are as they are given."""
+    if is_soft and server.state == soft_delete.SAGA.done.state:
+        return Enact(())
+    if is_soft and soft_delete.may_begin(server):
+        return soft_delete.begin(view, now_s, context, server)
     holdings = find_holdings(
         view,
         server,

@@ -67,13 +67,24 @@ def begin_awaited(
     history: who has asked was answered long ago."""
     server = msgspec.structs.replace(server, deletion=None)
     its_own = migration if migration is not None and migration.id == server.migration else None
-    begun = begin(view, now_s, _Awaited(deletion), server, its_own, is_forced=deletion.is_forced)
+    begun = begin(
+        view,
+        now_s,
+        _Awaited(deletion),
+        server,
+        its_own,
+        is_forced=deletion.is_forced,
+        is_soft=deletion.is_soft,
+    )
     if isinstance(begun, ServerChangedByOthers):
         return _record_refused(view, now_s, server, migration, deletion, begun)
     if begun.refused is not None:
         found = begun.changes[0].after
         assert isinstance(found, Server), "what was found is recorded on the server"
         return _record_refused(view, now_s, found, migration, deletion, begun.refused)
+    if not begun.changes:
+        # It is soft-deleted already.
+        return Enact((replace_record(view, server),))
     is_written = migration is None or any(_is_of(change, migration) for change in begun.changes)
     if migration is None or is_written:
         return begun

@@ -237,6 +237,7 @@ def start_run(
     alternates: tuple[Destination, ...] = (),
     is_forced: bool = False,
     runs: bool = True,
+    id: str | None = None,
     changed: tuple[AnyRecord, ...] = (),
     commands: tuple[LedgerCommand, ...] = (),
 ) -> Enact:
@@ -249,7 +250,7 @@ def start_run(
     at = source or dest
     assert at is not None, "a run is about some host"
     run = SagaRun(
-        id=context.make_run_id(),
+        id=id or context.make_run_id(),
         number=server.run_count + 1,
         server=server.id,
         saga=saga.key,
@@ -411,9 +412,18 @@ def start_at_place(
 
 
 def propose_in_place(
-    view: View, now_s: int, context: Context, id: str, saga: Saga, after: Server | None = None
+    view: View,
+    now_s: int,
+    context: Context,
+    id: str,
+    saga: Saga,
+    after: Server | None = None,
+    *,
+    run: str | None = None,
+    changed: tuple[AnyRecord, ...] = (),
 ) -> Enact | Rejection:
-    """Start a run for a server where it is. ``after`` is the record to write."""
+    """Start a run for a server where it is. ``after`` is the record to write, ``run`` the id of the run where
+    that is known already; ``changed`` are other records that are written with it."""
     server = find_startable(view, id, saga)
     if isinstance(server, Rejection):
         return server
@@ -429,7 +439,17 @@ def propose_in_place(
             return holdings
         server = adopt_holdings(server, holdings)
     shown = msgspec.structs.replace(after or server, state_before=server.state, fault=None)
-    return start_run(view, now_s, context, saga, shown, dest=place, runs=server.state != "stopped")
+    return start_run(
+        view,
+        now_s,
+        context,
+        saga,
+        shown,
+        dest=place,
+        runs=server.state != "stopped",
+        id=run,
+        changed=changed,
+    )
 
 
 def remove_server(view: View, server: Server) -> Enact:

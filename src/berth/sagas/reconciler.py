@@ -7,7 +7,7 @@ while: what could not be done may have become possible as time passes.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from itertools import islice
 from typing import Final, Generic, TypeVar
 
@@ -43,7 +43,7 @@ def change_record(before: AnyRecord, after: AnyRecord) -> Enact | None:
 class Reconciler(Generic[R]):
     """``is_due``: whether something can be done for a record at a second. ``advance`` does it, and says
     whether anything was done. Nothing is remembered but which records could not be brought forward just
-    now: those rest for a while."""
+    now: those rest for a while. ``find``: which records are looked at, if not all."""
 
     def __init__(
         self,
@@ -52,6 +52,7 @@ class Reconciler(Generic[R]):
         kind: type[R],
         is_due: Callable[[View, R, int], bool],
         advance: Callable[[R], Awaitable[bool]],
+        find: Callable[[View], Collection[R]] | None = None,
     ) -> None:
         self._engine = engine
         self._clock = clock
@@ -59,6 +60,7 @@ class Reconciler(Generic[R]):
         self._name = kind.__name__.lower()
         self._is_due = is_due
         self._advance = advance
+        self._find = find or (lambda view: view.records.all(kind))
         self._index = Index(-1)
         self._has_records = True
         self._look_ns = 0
@@ -102,7 +104,8 @@ class Reconciler(Generic[R]):
     def _find_due(self, view: View) -> list[R]:
         began_ns = self._clock.monotonic_ns()
         now_s = self._clock.now_ns() // 1_000_000_000
-        self._has_records = view.records.count(self._kind) > 0
-        due = [record for record in view.records.all(self._kind) if self._is_due(view, record, now_s)]
+        records = self._find(view)
+        self._has_records = len(records) > 0
+        due = [record for record in records if self._is_due(view, record, now_s)]
         self._look_ns = self._clock.monotonic_ns() - began_ns
         return due

@@ -36,6 +36,7 @@ import msgspec
 
 import berth.sagas
 from berth.model.commands import Enact
+from berth.model.events import RecordChanged
 from berth.model.saga_runs import SagaRun
 from berth.model.servers import Migration, MigrationStatus, Server, Task, VmState
 from berth.sagas.conflicts import plus
@@ -214,6 +215,7 @@ class Saga:
     ``migration_meanwhile`` is the status of the migration while a run is under way; None: as before.
     ``unplaced``: what a new server is if there is no place for it; None: the request is refused.
     ``may_cross``: it may move the server to another cell, where that is allowed.
+    ``settle``: what else changes in the region's records when a run has ended.
 
     A saga that a cell begins by itself has no action in the region: ``apply`` makes its progress known there,
     and ``is_applied`` says whether that is done. ``recorded_as`` is its name in the journal, where that is
@@ -233,6 +235,7 @@ class Saga:
     migration_meanwhile: MigrationStatus | None = None
     unplaced: VmState | None = None
     may_cross: bool = False
+    settle: Callable[[View, SagaRun, int], tuple[RecordChanged, ...]] | None = None
     apply: Callable[[View, SagaRun, int], Enact | None] | None = None
     is_applied: Callable[[View, SagaRun], bool] | None = None
     recorded_as: str | None = None

@@ -320,6 +320,10 @@ _BODIES: Final[dict[str, Any]] = {
 }
 _ACTIONS: Final[dict[str, Any]] = {
     "resize": {"flavorRef": "2"},
+    "reboot": {"type": "SOFT"},
+    "os-resetState": {"state": "error"},
+    "createImage": {"name": "image"},
+    "createBackup": {"name": "backup", "backup_type": "daily", "rotation": 1},
     "os-migrateLive": {"host": None, "block_migration": "auto"},
     "evacuate": {},
     "rebuild": {"imageRef": uuid_of(19)},

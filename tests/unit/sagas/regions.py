@@ -10,6 +10,7 @@ import msgspec
 
 from berth.api.kernel.auth.policy import Policy
 from berth.cell import saga_runs
+from berth.cell.protocol import VERSION
 from berth.engine import Engine
 from berth.engine.engine import Observer
 from berth.ledger import decide
@@ -29,6 +30,8 @@ from berth.runtime.settings import Settings
 from berth.sagas import (
     confirm,
     create,
+    create_backup,
+    create_image,
     delete,
     evacuate,
     live_migrate,
@@ -38,6 +41,7 @@ from berth.sagas import (
     rebuild,
     rescue,
     resize,
+    restore,
     resume,
     revert,
     shelve,
@@ -93,6 +97,7 @@ _PLAIN = {
     "resume": resume.propose,
     "rescue": rescue.propose,
     "unrescue": unrescue.propose,
+    "restore": restore.propose,
 }
 """Sagas that need nothing but the server."""
 
@@ -172,7 +177,10 @@ class Region:
         self.do(c.SetInventories(nic, None, {BANDWIDTH: Inventory(1000)}))
         self.do(c.SetAggregates(id, None, (cell_aggregate(CELL),)))
         self.do(c.Enact((RecordChanged(None, Host(id=id, number=number, name=name, cell=CELL)),)))
-        self._write(self.cell, c.Enact((RecordChanged(None, Agent(id=id, name=name, driver="sim")),)))
+        self._write(
+            self.cell,
+            c.Enact((RecordChanged(None, Agent(id=id, name=name, driver="sim", protocol=VERSION)),)),
+        )
 
     def add_pool(self, number: int, hosts: Iterable[int], **amounts: int) -> ProviderId:
         """A provider that shares these amounts with some of the hosts."""
@@ -279,6 +287,13 @@ class Region:
                     return evacuate.propose(view, now_s, context, id, **more)
                 case "rebuild":
                     return rebuild.propose(view, now_s, context, id, IMAGE)
+                case "soft_delete":
+                    return delete.propose(view, now_s, context, id, is_soft=True)
+                case "create_image":
+                    return create_image.propose(view, now_s, context, id, "i", {"os": "x"})
+                case "create_backup":
+                    rotation = more.pop("rotation", 1)
+                    return create_backup.propose(view, now_s, context, id, "b", "daily", rotation, {})
                 case "unshelve" | "unshelve_here":
                     return unshelve.propose(view, now_s, context, id, **more)
                 case _:
@@ -412,6 +427,7 @@ def prepared(
         "unpause": ("pause",),
         "resume": ("suspend",),
         "unrescue": ("rescue",),
+        "restore": ("soft_delete",),
     }.get(saga, ())
     region.run("create", S, group=group)
     if state == "stopped":

@@ -190,7 +190,10 @@ async def crowd_group(simulation: Simulation, rng: random.Random) -> None:
 
 
 async def delete(simulation: Simulation, rng: random.Random) -> None:
-    server = choose_server(simulation, rng)
+    """Delete a server, whatever is being done to it."""
+    servers = list(simulation.ledger.servers.values())
+    busy = [one for one in servers if one.run is not None]
+    server = rng.choice(busy) if busy and rng.random() < 0.5 else choose_server(simulation, rng)
     if server is not None:
         await simulation.users.ask("DELETE", f"{COMPUTE}/servers/{server.id}")
 
@@ -285,6 +288,8 @@ _ACTIONS: Final[list[tuple[float, str, Body]]] = [
     (2, "resume", _NOTHING),
     (1, "rescue", lambda rng, server: {}),
     (1, "unrescue", _NOTHING),
+    (1, "createImage", lambda rng, server: {"name": f"i{rng.getrandbits(16):04x}"}),
+    (2, "createBackup", lambda rng, server: {"name": "b", "backup_type": "daily", "rotation": 1}),
     (1, "forceDelete", _NOTHING),
 ]
 _STATES: Final[dict[str, tuple[str, ...]]] = {
@@ -306,6 +311,8 @@ _STATES: Final[dict[str, tuple[str, ...]]] = {
     "resume": ("suspended",),
     "rescue": ("active", "stopped"),
     "unrescue": ("rescued",),
+    "createImage": ("active", "stopped", "paused", "suspended"),
+    "createBackup": ("active", "stopped", "paused", "suspended"),
 }
 
 

@@ -25,7 +25,7 @@ from berth.cell.conductor import Deadlines
 from berth.client import Answer
 from berth.model.clusters import Cluster
 from berth.model.servers import Server
-from berth.sagas import shelve
+from berth.sagas import delete, shelve
 from berth.sagas.saga import AS_BEFORE, GONE, Saga, all_sagas
 from berth.sagas.table import Ending, find_failure, find_success
 from berth.sim.cloud import SimCloud
@@ -73,6 +73,7 @@ _BEFORE: Final[dict[str, tuple[str, ...]]] = {
     "unpause": ("create", "pause"),
     "resume": ("create", "suspend"),
     "unrescue": ("create", "rescue"),
+    "restore": ("create", "soft_delete"),
 }
 """What is done before a saga, so that it can begin; a creation for those that are not named. What is to be
 evacuated is there already."""
@@ -97,6 +98,9 @@ _ACTIONS: Final[dict[str, tuple[str, Any]]] = {
     "resume": ("resume", None),
     "rescue": ("rescue", {}),
     "unrescue": ("unrescue", None),
+    "create_image": ("createImage", {"name": "image"}),
+    "create_backup": ("createBackup", {"name": "backup", "backup_type": "daily", "rotation": 1}),
+    "restore": ("restore", None),
 }
 
 
@@ -276,7 +280,7 @@ class _Story:
         step = step_that_fails(saga, fails_at)
         expected = find_success(saga) if step is None else find_failure(saga, step)
         after = self._server()
-        if not _is_as_expected(expected, saga, before, after):
+        if not _is_as_expected(expected, saga, before, after, is_done=step is None):
             self._simulation.fail(f"{crash}: expected {expected}, found {after}")
 
     async def _begin(self, saga: str, host: str | None = None) -> None:
@@ -312,6 +316,13 @@ class _Story:
             return await users.ask("POST", f"{path}/action", {"resize": flavor})
         if saga == "rebuild":
             return await users.ask("POST", f"{path}/action", {"rebuild": {"imageRef": image}})
+        if saga == "soft_delete":
+            # The API deletes as the setting says: here, at once.
+            context, id = simulation.cloud.context(), server.id
+            await simulation.cloud.begin(
+                lambda view, now_s: delete.propose(view, now_s, context, id, is_soft=True)
+            )
+            return None
         if saga == "shelve":
             # The API shelves as the setting says: here, away from the host.
             cloud = simulation.cloud
@@ -404,7 +415,9 @@ def _find_by_name(name: str) -> Saga:
     return next(saga for saga in all_sagas() if saga.name == name)
 
 
-def _is_as_expected(expected: Ending | None, saga: Saga, before: Server | None, after: Server | None) -> bool:
+def _is_as_expected(
+    expected: Ending | None, saga: Saga, before: Server | None, after: Server | None, *, is_done: bool
+) -> bool:
     assert expected is not None, "the step that fails ends its saga"
     if expected.state == GONE or after is None:
         return after is None and expected.state == GONE
@@ -414,4 +427,4 @@ def _is_as_expected(expected: Ending | None, saga: Saga, before: Server | None, 
         # For the second half of a resize: before the first.
         is_second = saga.name in ("confirm", "revert")
         state = (before.state_before or before.state) if is_second else before.state
-    return after.state == state and (after.fault is None) == (expected == find_success(saga))
+    return after.state == state and (after.fault is None) == is_done

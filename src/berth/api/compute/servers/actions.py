@@ -5,10 +5,10 @@ and its saga run has begun when the answer goes out. The server's actions tell h
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from berth.api.compute.servers.create import (
     fetch_image,
@@ -51,6 +51,8 @@ from berth.model.rejections import Forbidden, Rejection, ServerNotOffloaded
 from berth.model.servers import Flavor, Need, Server
 from berth.sagas import (
     confirm,
+    create_backup,
+    create_image,
     evacuate,
     live_migrate,
     migrate,
@@ -60,6 +62,7 @@ from berth.sagas import (
     rescue,
     reset,
     resize,
+    restore,
     resume,
     revert,
     shelve,
@@ -76,6 +79,8 @@ from berth.view import View
 
 T = TypeVar("T")
 Begin = Callable[[View, int, Context, str], Enact | Rejection]
+_ROTATION_MAX: Final = 9_999
+"""How many backups of one type may be kept of a server."""
 
 # -- bodies -------------------------------------------------------------------------------------
 
@@ -124,12 +129,24 @@ class Reboot(ServerBody, kw_only=True, frozen=True):
 
 
 class Rescue(ServerBody, kw_only=True, frozen=True):
-    admin_pass: Any = None
+    admin_pass: Text | None = None
     rescue_image_ref: Any = None
 
 
 class ResetState(ServerBody, kw_only=True, frozen=True):
     state: Literal["active", "error"]
+
+
+class CreateImage(ServerBody, kw_only=True, frozen=True):
+    name: Name
+    metadata: Metadata = msgspec.field(default_factory=dict)
+
+
+class CreateBackup(ServerBody, kw_only=True, frozen=True):
+    name: Name
+    backup_type: Text
+    rotation: Annotated[int, Meta(ge=0, le=_ROTATION_MAX)] | Annotated[str, Meta(pattern=r"^[0-9]{1,4}\Z")]
+    metadata: Metadata = msgspec.field(default_factory=dict)
 
 
 class Lock(ServerBody, kw_only=True, frozen=True):
@@ -364,7 +381,55 @@ async def _reboot(call: Call, raw: msgspec.Raw) -> Response:
 async def _rescue(call: Call, raw: msgspec.Raw) -> Response:
     body = _decode_action(raw, Rescue, Rescue())
     refuse_fields("rescue", body)
-    return await _start(call, rescue.propose, 200)
+    password = body.admin_pass or call.services.ids.uuid()[-12:]
+    return await _start_and_answer(call, rescue.propose, lambda view: json({"adminPass": password}))
+
+
+async def _create_image(call: Call, raw: msgspec.Raw) -> Response:
+    body = _decode_action(raw, CreateImage)
+    _require_images(call, "createImage")
+    check_name(body.name)
+    call.accept(find_excess(body.metadata))
+
+    def begin(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
+        return create_image.propose(view, now_s, context, id, body.name, body.metadata)
+
+    return await _start_and_answer(call, begin, lambda view: _show_made(call, view))
+
+
+async def _create_backup(call: Call, raw: msgspec.Raw) -> Response:
+    body = _decode_action(raw, CreateBackup)
+    _require_images(call, "createBackup")
+    check_name(body.name)
+    call.accept(find_excess(body.metadata))
+    rotation = int(body.rotation)
+
+    def begin(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
+        given = (body.name, body.backup_type, rotation, body.metadata)
+        return create_backup.propose(view, now_s, context, id, *given)
+
+    def answer(view: View) -> Response:
+        # With a rotation of 0 nothing is kept, not even this one.
+        return _show_made(call, view) if rotation else Response(202)
+
+    return await _start_and_answer(call, begin, answer)
+
+
+def _require_images(call: Call, action: str) -> None:
+    """An image is made where images are kept: in a Glance nothing is written."""
+    if call.services.images is None:
+        raise Problem(400, f"The action {action} is not supported here: images are kept in a Glance.")
+
+
+def _show_made(call: Call, view: View) -> Response:
+    """Where the image is that is being made: it has the id of the run that makes it."""
+    image = get_server(call, view, call.params[0]).run or ""
+    if call.version >= _IMAGE_ID_SINCE:
+        return json({"image_id": image}, 202)
+    return Response(202, headers=[("location", f"{call.origin}/image/v2/images/{image}")])
+
+
+_IMAGE_ID_SINCE: Final = 45
 
 
 async def _reset_state(call: Call, raw: msgspec.Raw) -> Response:
@@ -464,6 +529,9 @@ _ACTIONS: Final[dict[str, _Action]] = {
     "resume": _Action(_make_handler(resume.propose), "os_compute_api:os-suspend-server:resume"),
     "rescue": _Action(_rescue, "os_compute_api:os-rescue"),
     "unrescue": _Action(_make_handler(unrescue.propose), "os_compute_api:os-unrescue"),
+    "createImage": _Action(_create_image, "os_compute_api:servers:create_image"),
+    "createBackup": _Action(_create_backup, "os_compute_api:os-create-backup"),
+    "restore": _Action(_make_handler(restore.propose), "os_compute_api:os-deferred-delete:restore"),
     "os-resetState": _Action(_reset_state, "os_compute_api:os-admin-actions:reset_state"),
     "lock": _Action(_lock, "os_compute_api:os-lock-server:lock"),
     "unlock": _Action(_unlock, "os_compute_api:os-lock-server:unlock"),
@@ -471,9 +539,6 @@ _ACTIONS: Final[dict[str, _Action]] = {
 
 _NOT_OFFERED: Final = frozenset(
     (
-        "restore",
-        "createImage",
-        "createBackup",
         "changePassword",
         "addSecurityGroup",
         "removeSecurityGroup",

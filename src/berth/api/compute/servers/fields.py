@@ -129,8 +129,15 @@ FIELDS: Final[dict[str, dict[str, Field]]] = {
     },
     "reboot": {"type": _used("SOFT: by the guest; HARD: it is switched off and on")},
     "rescue": {
-        "adminPass": _MADE["adminPass"],
+        "adminPass": _used("answered as it was given; a simulated guest has no passwords"),
         "rescue_image_ref": _refused("a server is rescued with the image that it was made from"),
+    },
+    "createImage": {"name": _used("the image's name"), "metadata": _used("properties of the image")},
+    "createBackup": {
+        "name": _used("the image's name"),
+        "backup_type": _used("which backups it is counted with"),
+        "rotation": _used("how many backups of this type are kept; 0 keeps none"),
+        "metadata": _used("properties of the image"),
     },
     "os-resetState": {"state": _used("active or error: what its record says")},
     "lock": {"locked_reason": _used("kept")},

@@ -529,10 +529,7 @@ _FILTERS: Final[dict[str, Callable[[str], ServerFilter]]] = {
 }
 _STATUS_REFUSED_SINCE: Final = 38
 """Before, a status that does not exist is one that no server has, as in Nova."""
-_STATUSES_OF_NOVA: Final = (
-    *("REBOOT", "HARD_REBOOT", "PASSWORD", "PAUSED", "SUSPENDED", "RESCUE"),
-    *("DELETED", "SOFT_DELETED", "UNKNOWN"),
-)
+_STATUSES_OF_NOVA: Final = ("PASSWORD", "DELETED", "UNKNOWN")
 """Clients may ask for them. No server has them here."""
 _STATUSES_KNOWN: Final = frozenset((*STATUSES, *_STATUSES_OF_NOVA))
 QUERY: Final = dict.fromkeys(

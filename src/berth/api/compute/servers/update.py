@@ -90,12 +90,13 @@ async def delete_server(call: Call) -> Response:
 
 async def submit_delete(call: Call, *, is_forced: bool, status: int) -> Response:
     id, context = call.params[0], call.context()
+    is_soft = not is_forced and call.services.settings.reclaim_instance_interval > 0
 
     def propose(view: View, now_s: int) -> Enact | Rejection:
         server = find_unlocked(call, view, id)
         if isinstance(server, Rejection):
             return server
-        return delete.propose(view, now_s, context, id, is_forced=is_forced)
+        return delete.propose(view, now_s, context, id, is_forced=is_forced, is_soft=is_soft)
 
     return await call.submit(propose, lambda _: Response(status))
 
