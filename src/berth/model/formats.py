@@ -146,7 +146,8 @@ class Additions:
                     yield rule.name
                 if rule.words:
                     yield from (f"{rule.name}={word}" for word in _texts(found) if word in rule.words)
-                if rule.is_deep:
+                # A default is not written, whatever it is made of.
+                if rule.is_deep and found != rule.default:
                     yield from self._newer(found, version)
         elif isinstance(value, tuple | list):
             for inner in value:

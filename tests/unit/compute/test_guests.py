@@ -2,10 +2,14 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from berth.agent.drivers.sim import make_addresses
-from tests.worlds import CIRROS, RegionWorld, uuid_of
+from berth.model.formats import ADDITIONS
+from berth.model.saga_runs import Spec
+from berth.model.servers import NO_GUEST, Guest
+from tests.worlds import CIRROS, SMALL, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -163,3 +167,13 @@ async def test_lists_come_in_the_order_that_is_asked_for_page_by_page(region: Re
     link = page["servers_links"][0]["href"].partition("?")[2]
     assert await names(region, link) == ["c"]
     assert (await region.compute("GET", "/servers?sort_key=host", who="ann:blue")).status == 403
+
+
+async def test_a_server_whose_guest_is_given_nothing_says_nothing_of_it(region: RegionWorld) -> None:
+    """Programs and agents of the release before know no guests: nothing of one may be written for them."""
+    await region.fleet()
+    id = await region.create(config_drive=False)
+    assert region.record(id).guest is NO_GUEST
+    assert ADDITIONS.find_newer(Spec("", "", "", SMALL), 1) is None
+    assert ADDITIONS.find_newer(Spec("", "", "", SMALL, guest=Guest(user_data="eA==")), 1) == "Spec.guest"
+    assert b"guest" not in msgspec.json.encode(region.record(id))

@@ -17,7 +17,7 @@ from berth.api.kernel.call import Call
 from berth.api.kernel.paging import NO
 from berth.api.kernel.problem import Problem
 from berth.model.rejections import MetadataTooLarge
-from berth.model.servers import Server
+from berth.model.servers import NO_GUEST, Server
 from berth.runtime.ids import Ids
 from berth.scheduler.spec_table import Fate, count_bytes
 
@@ -295,7 +295,8 @@ def change_guest(server: Server, asked: GuestBody) -> Server:
         if not isinstance(getattr(asked, name), UnsetType):
             text = getattr(asked, name)
             changes[name] = str(ipaddress.ip_address(text)) if text else ""
-    return msgspec.structs.replace(server, guest=guest, **changes)
+    # The default itself is left out of the journal; what is only equal to it is not.
+    return msgspec.structs.replace(server, guest=NO_GUEST if guest == NO_GUEST else guest, **changes)
 
 
 def check_guest(call: Call, asked: GuestBody) -> None:
