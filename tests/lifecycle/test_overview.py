@@ -36,7 +36,7 @@ async def test_a_cell_is_well_then_out_of_reach_then_without_its_conductor() -> 
         assert [cell["state"] for cell in (await cells(cloud)).values()] == ["well", "well"]
         assert await wrong(cloud) == {}
         first = (await cells(cloud))["cell1"]
-        assert (first["hosts"], first["waiting"]) == ({"up": 2, "down": 0}, 0)
+        assert (first["hosts"], first["waiting"]) == ({"up": 2, "down": 0, "disabled": 0}, 0)
         assert first["conductor_heard"] is not None
 
         cloud.cells["cell1"].database.is_away = True

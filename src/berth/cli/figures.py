@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from rich.text import Text
 
-_UNITS: Final = {"MEMORY_MB": ("MiB", 1024, "GiB", 1024), "DISK_GB": ("GB", 1000, "TB", 100_000)}
+_UNITS: Final = {"MEMORY_MB": ("MiB", 1024, "GiB", 1024), "DISK_GB": ("GiB", 1024, "TiB", 102_400)}
 """The unit of a class, a larger one and how many make one of it, and from where on it is used."""
 _NO_UNIT: Final = ("", 1, "", 2**63)
 _FULL: Final = 0.9

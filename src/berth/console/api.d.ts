@@ -165,6 +165,7 @@ declare namespace Api {
   }
 
   interface CellHosts {
+    disabled: number;
     down: number;
     up: number;
   }

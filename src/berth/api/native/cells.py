@@ -5,6 +5,7 @@ What is said of databases and conductors is what the process that follows the ce
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
@@ -33,8 +34,11 @@ _TEXTS: Final[dict[CellState, str | None]] = {
 
 
 class CellHosts(msgspec.Struct):
+    """As the overview counts them: a host that is down is not ``disabled`` here, whatever it is."""
+
     up: int
     down: int
+    disabled: int
 
 
 class CellDetail(msgspec.Struct):
@@ -60,19 +64,28 @@ class Cells(msgspec.Struct):
 
 
 class HostCounts(NamedTuple):
-    """Hosts by cell, and those of them that are down. Hosts without an agent are in no cell here."""
+    """Hosts by cell, those of them that are down, and those that are only disabled. Hosts without an agent are
+    in no cell here."""
 
     total: dict[str, int]
     down: Counter[str]
+    disabled: Counter[str]
 
 
 def count_hosts(view: View) -> HostCounts:
     total = {cell: view.records.count_found(Host, "cell", cell) for cell in view.records.keys(Host, "cell")}
-    view.steps.take(len(view.down) + view.records.count(Host) // 8)
+    view.steps.take(len(view.down) + len(view.disabled) + view.records.count(Host) // 8)
     down = [view.records.get(Host, view.record(row).id) for row in view.down]
     bare = [host for host in view.records.all(Host) if ProviderId(host.id) not in view.providers]
     down += [host for host in bare if host.is_silent or host.is_forced_down]
-    return HostCounts(total, Counter(host.cell for host in down if host is not None))
+    disabled = [
+        view.records.get(Host, view.record(row).id) for row in view.disabled if row not in view.down
+    ]
+    return HostCounts(total, _count_by_cell(down), _count_by_cell(disabled))
+
+
+def _count_by_cell(hosts: Iterable[Host | None]) -> Counter[str]:
+    return Counter(host.cell for host in hosts if host is not None)
 
 
 def configured_cells(call: NativeCall) -> set[str]:
@@ -91,7 +104,7 @@ def describe_cells(view: View, call: NativeCall) -> list[CellDetail]:
 def _describe(view: View, name: str, counts: HostCounts, now_s: int, *, is_configured: bool) -> CellDetail:
     known = view.records.get(CellStatus, name)
     state = _find_state(known, now_s) if is_configured else "unconfigured"
-    down = counts.down[name]
+    down, disabled = counts.down[name], counts.disabled[name]
     return CellDetail(
         name,
         state,
@@ -100,7 +113,7 @@ def _describe(view: View, name: str, counts: HostCounts, now_s: int, *, is_confi
         None if known is None else known.text,
         None if known is None else show_time(known.since_s),
         show_time(known.heard_at_s) if known is not None and known.heard_at_s else None,
-        CellHosts(counts.total.get(name, 0) - down, down),
+        CellHosts(counts.total.get(name, 0) - down - disabled, down, disabled),
         view.records.count_found(Outbox, "cell", name),
     )
 

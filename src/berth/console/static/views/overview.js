@@ -132,9 +132,9 @@ function drawNumber(label, number, link) {
 function drawCells() {
   const source = use("cells", () => /** @type {Promise<Api.Cells>} */ (get("berth/v1/cells")), (change) => change.kind === "host" || change.kind === "compute_host", HOW);
   return panel("Cells", show(source, ({ cells }) => cells.length === 0 ? html`<p class="quiet">There are no cells.</p>` : html`<div class="scroll" tabindex="0" role="region" aria-label="Their states"><table><caption class="hidden">Cells</caption>
-    <thead><tr><th scope="col">Cell</th><th scope="col">State</th><th scope="col" class="number">Hosts up</th><th scope="col" class="number">down</th><th scope="col" class="number">Orders waiting</th></tr></thead>
+    <thead><tr><th scope="col">Cell</th><th scope="col">State</th><th scope="col" class="number">Hosts up</th><th scope="col" class="number">down</th><th scope="col" class="number">disabled</th><th scope="col" class="number">Orders waiting</th></tr></thead>
     <tbody>${cells.map((cell) => html`<tr><th scope="row">${cell.name}</th><td>${chip(cell.state === "well" ? "good" : cell.state === "unknown" ? "quiet" : "bad", cell.state)}${cell.text === null ? nothing : html`<div class="quiet">${cell.text}${cell.database_text === null ? "" : ` ${cell.database_text}`}</div>`}</td>
-      <td class="number">${formatNumber(cell.hosts.up)}</td><td class="number">${formatNumber(cell.hosts.down)}</td><td class="number">${formatNumber(cell.waiting)}</td></tr>`)}</tbody></table></div>`));
+      <td class="number">${formatNumber(cell.hosts.up)}</td><td class="number">${formatNumber(cell.hosts.down)}</td><td class="number">${formatNumber(cell.hosts.disabled)}</td><td class="number">${formatNumber(cell.waiting)}</td></tr>`)}</tbody></table></div>`));
 }
 
 /** @param {Overview} overview */
