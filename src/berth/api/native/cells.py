@@ -64,8 +64,8 @@ class Cells(msgspec.Struct):
 
 
 class HostCounts(NamedTuple):
-    """Hosts by cell, those of them that are down, and those that are only disabled. Hosts without an agent are
-    in no cell here."""
+    """Hosts by cell, those of them that are down, and those that are only disabled. Hosts without an agent
+    are in no cell here."""
 
     total: dict[str, int]
     down: Counter[str]
@@ -78,9 +78,7 @@ def count_hosts(view: View) -> HostCounts:
     down = [view.records.get(Host, view.record(row).id) for row in view.down]
     bare = [host for host in view.records.all(Host) if ProviderId(host.id) not in view.providers]
     down += [host for host in bare if host.is_silent or host.is_forced_down]
-    disabled = [
-        view.records.get(Host, view.record(row).id) for row in view.disabled if row not in view.down
-    ]
+    disabled = [view.records.get(Host, view.record(row).id) for row in view.disabled if row not in view.down]
     return HostCounts(total, _count_by_cell(down), _count_by_cell(disabled))
 
 
