@@ -515,4 +515,6 @@ class SteppedConductor(Conductor):
 
 class _ReadyMailbox(Mailbox):
     async def deliver(self, host: str, command: AgentCommand, within_s: float) -> CommandOutcome:
-        return CommandOutcome(None, make_addresses(command.server))
+        # Some tests call their servers by words.
+        is_uuid = len(command.server) == len(uuid_of(0))
+        return CommandOutcome(None, make_addresses(command.server) if is_uuid else ())
