@@ -59,7 +59,7 @@ checks: setup
 packages: setup
 	$(BIN)/python -m tests.packages
 
-test-keystone: setup ## Test with OpenStack Keystone itself, a few minutes
+test-keystone: setup ## Test with OpenStack Keystone and Glance themselves, a few minutes
 	$(PYTEST) $(SERVICES) tests/clients/test_keystone.py
 
 unit: setup ## The tests that need no server process

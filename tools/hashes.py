@@ -32,6 +32,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 FILES: Final = (
     "requirements.txt",
     "requirements-dev.txt",
+    "requirements-glance.txt",
     "requirements-heat.txt",
     "requirements-keystone.txt",
     "requirements-tempest.txt",
