@@ -188,4 +188,5 @@ def _format_cloud(name: str, url: str, user: str, password: str) -> str:
     image_api_version: "2"
     compute_api_version: "2.94"
     placement_api_version: "1.39"
+    floating_ip_source: "none"
 """
