@@ -20,6 +20,7 @@ SEEDS = [
     ("pools", 1, 10),
     ("pools", 3, 10),
     ("crossing", 2, 10),
+    ("crossing", 1, 20),
 ]
 BUGS = [
     # An agent and its conductor told each other of a leftover that was gone, hundreds of times a second
