@@ -57,7 +57,7 @@ from berth.runtime.metrics import MetricsMemory
 from berth.runtime.settings import Settings, cells_of
 from berth.runtime.telemetry import Telemetry
 from berth.runtime.turns import Turns
-from berth.sagas.reclaim import reclaim_servers
+from berth.sagas.reclaim import forget_servers, reclaim_servers
 from berth.sagas.saga import all_sagas
 from berth.scheduler.plugins import SchedulerOptions, scheduler_options
 
@@ -159,6 +159,11 @@ class Composition(NamedTuple):
         """Delete what was soft-deleted long enough ago, until cancelled."""
         at = self.services
         await reclaim_servers(at.engine, at.clock, at.ids, at.scheduler, at.settings).run()
+
+    async def forget_servers(self) -> None:
+        """Forget deleted servers when their time is over, until cancelled."""
+        at = self.services
+        await forget_servers(at.engine, at.clock, at.settings).run()
 
     async def stop(self) -> None:
         await self.services.engine.stop()
@@ -272,6 +277,7 @@ def _work_on_cells(region: Composition) -> list[asyncio.Task[None]]:
         asyncio.create_task(region.reconcile_clusters(), name="cluster reconciler"),
         asyncio.create_task(region.reconcile_drains(), name="drain reconciler"),
         asyncio.create_task(region.reclaim_servers(), name="reclaim"),
+        asyncio.create_task(region.forget_servers(), name="deleted servers"),
     ]
 
 

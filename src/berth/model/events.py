@@ -24,6 +24,7 @@ from berth.model.servers import (
     Aggregate,
     CellStatus,
     Counter,
+    DeletedServer,
     Flavor,
     Host,
     Image,
@@ -43,6 +44,7 @@ AnyRecord = (
     | CellStatus
     | Cluster
     | Counter
+    | DeletedServer
     | Drain
     | Flavor
     | Host

@@ -39,6 +39,7 @@ TRACED: Final = 2
 ADDED: Final[dict[str, int]] = {
     "Agent.units_gone": 2,
     "CellStatus.format": 2,
+    "DeletedServer": 2,
     "Deletion": 2,
     "Guest": 2,
     "GuestAddress": 2,

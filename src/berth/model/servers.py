@@ -569,6 +569,13 @@ class Aggregate(Record, frozen=True, kw_only=True, tag="aggregate"):
     updated_at_s: int = 0
 
 
+class DeletedServer(Record, frozen=True, kw_only=True, tag="deleted_server"):
+    """A server that is gone, as it was: for those who ask what there was. It is kept for a while."""
+
+    server: Server
+    deleted_at_s: int
+
+
 class RevokedToken(Record, frozen=True, kw_only=True, tag="revoked_token"):
     """A token that was revoked before it expires. ``id`` is its audit id, from which no token can be made."""
 

@@ -92,7 +92,7 @@ def apply_progress(view: View, run: SagaRun, now_s: int) -> Enact | None:
         changes += saga.settle(view, run, now_s)
     migration = view.records.get(Migration, run.migration) if run.migration is not None else None
     if find_outcome(run).state == GONE:
-        end = remove_server(view, server)
+        end = remove_server(view, server, now_s)
         return Enact(join_changes(changes, end.changes), (*end.commands, *commands))
     after, moved = apply_end(server, migration, run, now_s)
     if after.deletion is not None:

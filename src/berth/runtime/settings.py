@@ -283,6 +283,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 0
 
+    deleted_servers_seconds: Annotated[
+        int,
+        About(
+            "for how many seconds administrators can list a server that was deleted; the last 1,000 are kept "
+            "at most",
+            0,
+            31_536_000,
+        ),
+    ] = 86_400
+
     # -- images --
     image_folder: Annotated[
         str,

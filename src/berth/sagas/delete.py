@@ -160,7 +160,7 @@ def begin(
         return holdings
     if server.place is None and migration is None:
         # No host has it, and so no cell need be told.
-        end = remove_server(view, server)
+        end = remove_server(view, server, now_s)
         consumer = ConsumerId(server.id)
         held: tuple[LedgerCommand, ...] = (DeleteAllocations(consumer),) if holdings.held else ()
         return Enact(end.changes, (*held, *end.commands))

@@ -13,7 +13,7 @@ import msgspec
 from berth.ledger import remove_record, replace_record
 from berth.model.commands import ChangeMembers, DeleteGroup, Enact, LedgerCommand
 from berth.model.events import AnyRecord, RecordChanged
-from berth.model.formats import TRACED
+from berth.model.formats import ADDITIONS, TRACED
 from berth.model.ids import ConsumerId, GroupId
 from berth.model.quotas import RESOURCES, Quotas
 from berth.model.rejections import (
@@ -40,6 +40,7 @@ from berth.model.servers import (
     UNKNOWN,
     Action,
     ConflictPolicy,
+    DeletedServer,
     Flavor,
     Held,
     Migration,
@@ -64,6 +65,8 @@ PAST_MAX: Final = 100
 
 CrossCell = Literal["on", "off", "denied"]
 """``off``: the setting ``cross_cell_moves`` is. ``denied``: the caller may not have it."""
+DELETED_MAX: Final = 1_000
+"""How many deleted servers are remembered at most."""
 
 
 class RunRequest(Protocol):
@@ -452,9 +455,10 @@ def propose_in_place(
     )
 
 
-def remove_server(view: View, server: Server) -> Enact:
-    """The command that removes a server's records, when nothing is held for it any more."""
-    changes = [remove_record(view, server)]
+def remove_server(view: View, server: Server, now_s: int) -> Enact:
+    """The command that removes a server's records, when nothing is held for it any more. What it was is
+    remembered for a while."""
+    changes = [remove_record(view, server), *_remember(view, server, now_s)]
     changes += [remove_record(view, action) for action in view.records.find(Action, "server", server.id)]
     changes += [
         remove_record(view, migration)
@@ -466,6 +470,30 @@ def remove_server(view: View, server: Server) -> Enact:
     if membership is not None:
         commands = (ChangeMembers(membership.group, (), (ConsumerId(server.id),)),)
     return Enact(tuple(changes), commands)
+
+
+def _remember(view: View, server: Server, now_s: int) -> tuple[RecordChanged, ...]:
+    """The changes by which a server that is gone is remembered, and the oldest one is not, where there are
+    too many."""
+    if view.format < ADDITIONS.since("DeletedServer") or server.launched_at_s is None:
+        return ()
+    was = msgspec.structs.replace(
+        server,
+        task=None,
+        run=None,
+        held=(),
+        kept=(),
+        needs=(),
+        conflict=None,
+        migration=None,
+        deletion=None,
+        flavor_before=None,
+        updated_at_s=now_s,
+    )
+    known = view.records.all(DeletedServer)
+    oldest = [next(iter(known))] if len(known) >= DELETED_MAX else []
+    new = replace_record(view, DeletedServer(id=server.id, server=was, deleted_at_s=now_s))
+    return (new, *(remove_record(view, one) for one in oldest if one.id != server.id))
 
 
 def delete_group(view: View, id: GroupId, *, is_forced: bool) -> Enact:

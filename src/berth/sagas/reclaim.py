@@ -1,13 +1,15 @@
-"""Reclaim: servers that were soft-deleted long enough ago are deleted."""
+"""Reclaim: servers that were soft-deleted long enough ago are deleted. Deleted servers are remembered for a
+while and no longer."""
 
 import logging
 from typing import Final
 
 from berth.engine import Engine
+from berth.ledger import remove_record
 from berth.model.commands import Enact
 from berth.model.events import Origin
 from berth.model.rejections import Rejection
-from berth.model.servers import Server
+from berth.model.servers import DeletedServer, Server
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
@@ -19,6 +21,7 @@ from berth.view import View
 
 _log = logging.getLogger(__name__)
 _STATE: Final = "soft-delete"
+_ORIGIN: Final = Origin("", "reclaim", None, "reconciler")
 
 
 def reclaim_servers(
@@ -49,3 +52,20 @@ def reclaim_servers(
         return outcome is True
 
     return Reconciler(engine, clock, Server, is_due, advance, find_waiting)
+
+
+def forget_servers(engine: Engine, clock: Clock, settings: Settings) -> Reconciler[DeletedServer]:
+    """What forgets deleted servers when their time is over."""
+
+    def is_due(view: View, deleted: DeletedServer, now_s: int) -> bool:
+        return now_s >= deleted.deleted_at_s + settings.deleted_servers_seconds
+
+    async def advance(deleted: DeletedServer) -> bool:
+        def propose(view: View, now_s: int) -> Enact | None:
+            known = view.records.get(DeletedServer, deleted.id)
+            return None if known is None else Enact((remove_record(view, known),))
+
+        outcome = await engine.submit(propose, _ORIGIN, lambda view, changed: changed)
+        return outcome is True
+
+    return Reconciler(engine, clock, DeletedServer, is_due, advance)

@@ -14,6 +14,7 @@ from berth.model.quotas import Amounts, amounts_of, is_counted
 from berth.model.saga_runs import Agent, Assignment, Instance, Outbox, SagaRun
 from berth.model.servers import (
     Action,
+    DeletedServer,
     Flavor,
     Host,
     KeyPair,
@@ -46,6 +47,7 @@ _INDEXES: Final[dict[type[Any], dict[str, Callable[[Any], Iterable[str]]]]] = {
         "host": lambda server: (server.place.id,) if server.place is not None else (),
         "port": lambda server: server.ports if server.needs else (),
     },
+    DeletedServer: {"project": lambda deleted: (deleted.server.project,)},
     Migration: {"server": lambda migration: (migration.server,)},
     Cluster: {
         "project": lambda cluster: (cluster.project,),

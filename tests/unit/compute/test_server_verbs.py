@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from berth.model.servers import Image
-from berth.sagas.reclaim import reclaim_servers
+from berth.model.servers import DeletedServer, Image
+from berth.sagas import proposals
+from berth.sagas.reclaim import forget_servers, reclaim_servers
 from tests.worlds import CIRROS, LARGE, SMALL, RegionWorld
 
 pytestmark = pytest.mark.fast
@@ -277,3 +278,46 @@ async def test_a_deletion_that_waits_is_as_soft_as_was_asked(tmp_path: Path) -> 
         assert region.record(id).task == "soft-deleting"
         await region.finish(id)
         assert (await shown(region, id))[0] == "SOFT_DELETED"
+
+
+# -- deleted servers ----------------------------------------------------------------------------
+
+
+async def test_deleted_servers_are_listed_for_administrators_until_they_are_forgotten(tmp_path: Path) -> None:
+    async with RegionWorld(tmp_path, deleted_servers_seconds=600).running() as region:
+        await region.fleet()
+        ids = [await region.active(name) for name in ("a", "b")]
+        failed = await region.create("c")
+        await region.finish(failed, "broken")
+        for id in (ids[0], failed):
+            assert (await region.compute("DELETE", f"/servers/{id}")).status == 204
+        await region.finish(ids[0])
+        for query in ("deleted=true", "status=deleted"):
+            listed = (await region.compute("GET", f"/servers/detail?all_tenants=1&{query}")).json["servers"]
+            assert [one["id"] for one in listed] == [ids[0]], "one that never ran is not remembered"
+            assert (listed[0]["status"], listed[0]["OS-EXT-STS:vm_state"]) == ("DELETED", "deleted")
+            assert listed[0]["OS-SRV-USG:terminated_at"] is not None
+            refused = await region.compute("GET", f"/servers?{query}", who="ann:green")
+            assert refused.status == 403
+        living = (await region.compute("GET", "/servers?deleted=false")).json["servers"]
+        assert [one["id"] for one in living] == [ids[1]]
+        assert (await region.compute("GET", f"/servers/{ids[0]}")).status == 404
+        at = region.parts.services
+        forget = forget_servers(at.engine, at.clock, at.settings)
+        await forget._advance_all()
+        assert len(region.engine.view.records.all(DeletedServer)) == 1, "it is not due yet"
+        region.clock.advance(600)
+        await forget._advance_all()
+        assert not region.engine.view.records.all(DeletedServer)
+
+
+async def test_no_more_deleted_servers_are_remembered_than_the_maximum(
+    region: RegionWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proposals, "DELETED_MAX", 2)
+    await region.fleet()
+    ids = [await region.active(name) for name in ("a", "b", "c")]
+    for id in ids:
+        await region.compute("DELETE", f"/servers/{id}")
+        await region.finish(id)
+    assert [one.id for one in region.engine.view.records.all(DeletedServer)] == ids[1:]

@@ -37,6 +37,7 @@ from berth.model.servers import (
     Aggregate,
     CellStatus,
     Counter,
+    DeletedServer,
     Flavor,
     Host,
     Image,
@@ -481,6 +482,7 @@ _INTERNAL: Final = frozenset(
     (
         Agent,
         Counter,
+        DeletedServer,
         HostTree,
         Instance,
         KeyPair,

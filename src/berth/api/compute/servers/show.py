@@ -25,7 +25,7 @@ from berth.api.kernel.times import parse_time, show_plain_time, show_time
 from berth.model.ids import ConsumerId, ProviderId
 from berth.model.placement import HEALTHY
 from berth.model.rejections import Rejection, ServerLocked, ServerNotFound
-from berth.model.servers import STATUSES, Action, Guest, Server, status_of
+from berth.model.servers import NO_STATE, STATUSES, Action, DeletedServer, Guest, Server, status_of
 from berth.scheduler.filters.zone import KIND as ZONE
 from berth.scheduler.filters.zone import NO_ZONE
 from berth.scheduler.hosts import aggregate_names
@@ -312,21 +312,20 @@ async def list_servers_with_details(call: Call) -> Response:
 async def _list_page(call: Call, show: Callable[[View, Server], dict[str, Any]]) -> Response:
     query = read_query(call, "servers", QUERY, repeatable=_ORDER)
     order = _read_order(call)
+    are_deleted = _read_deleted(call, query)
     tests = _read_filters(call, query)
     project = _read_project(call, query)
 
     def answer(view: View) -> Response:
-        records = view.records
-        servers: Collection[Server] = (
-            records.all(Server) if project is None else records.find(Server, "project", project)
-        )
+        servers = _find_deleted(view, project) if are_deleted else _find_servers(view, project)
         view.steps.take(len(servers))
-        behind = _find_marker(view, project, query.get("marker"))
+        behind = _find_marker(servers, query.get("marker"))
         matching = (server for server in servers if all(test(view, server) for test in tests))
 
         def render(server: Server) -> dict[str, Any]:
             view.steps.take(_STEPS_PER_SERVER)
-            return show(view, server)
+            body = show(view, server)
+            return _show_deleted(body, server) if are_deleted else body
 
         if order == _NEWEST_FIRST:
             servers_shown, links = page_newest(
@@ -335,7 +334,7 @@ async def _list_page(call: Call, show: Callable[[View, Server], dict[str, Any]])
         else:
             # The marker has its place in the order, also where it does not match any more.
             found = {server.id: server for server in matching}
-            marked = records.get(Server, query.get("marker", ""))
+            marked = next((server for server in servers if server.id == query.get("marker")), None)
             if marked is not None:
                 found[marked.id] = marked
             ordered = _sort(view, found.values(), order)
@@ -353,13 +352,55 @@ def _make_key(server: Server) -> Key:
     return server.created_at_s, server.id
 
 
-def _find_marker(view: View, project: str | None, marker: str | None) -> Key | None:
+def _find_servers(view: View, project: str | None) -> Collection[Server]:
+    records = view.records
+    return records.all(Server) if project is None else records.find(Server, "project", project)
+
+
+def _find_marker(servers: Collection[Server], marker: str | None) -> Key | None:
     if marker is None:
         return None
-    server = view.records.get(Server, marker)
-    if server is None or project not in (None, server.project):
-        raise refuse_marker(marker)
-    return _make_key(server)
+    for server in servers:
+        if server.id == marker:
+            return _make_key(server)
+    raise refuse_marker(marker)
+
+
+# -- deleted servers ----------------------------------------------------------------------------
+
+
+def _read_deleted(call: Call, query: dict[str, str]) -> bool:
+    """Whether deleted servers are asked for, and no others: administrators may."""
+    is_asked = "deleted" in query and read_flag(query, "deleted")
+    if query.get("status", "").upper() == _DELETED:
+        is_asked = True
+        del query["status"]
+    if is_asked:
+        call.require(_ALL_FILTERS)
+    return is_asked
+
+
+def _find_deleted(view: View, project: str | None) -> list[Server]:
+    records = view.records
+    if project is None:
+        return [one.server for one in records.all(DeletedServer)]
+    return [one.server for one in records.find(DeletedServer, "project", project)]
+
+
+def _show_deleted(body: dict[str, Any], server: Server) -> dict[str, Any]:
+    """A server that is gone: what it was last changed by is its deletion."""
+    if "status" not in body:
+        return body
+    return body | {
+        "status": _DELETED,
+        "OS-EXT-STS:vm_state": "deleted",
+        "OS-EXT-STS:task_state": None,
+        "OS-EXT-STS:power_state": NO_STATE,
+        "OS-SRV-USG:terminated_at": show_plain_time(server.updated_at_s),
+    }
+
+
+_DELETED: Final = "DELETED"
 
 
 def _read_project(call: Call, query: dict[str, str]) -> str | None:
@@ -477,9 +518,9 @@ def _match_changed_before(value: str) -> ServerFilter:
 
 
 def _match_deleted(value: str) -> ServerFilter:
-    """Deleted servers are not kept, so a list of them is empty."""
-    is_wanted = read_flag({"deleted": value}, "deleted")
-    return lambda view, server: not is_wanted
+    """Which servers are looked at follows from it, whether deleted or not."""
+    read_flag({"deleted": value}, "deleted")
+    return lambda view, server: True
 
 
 def _match_config_drive(value: str) -> ServerFilter:
