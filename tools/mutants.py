@@ -511,11 +511,11 @@ places = [place.id for place in (run.dest,) if place is not None and is_in_cell_
         text="""\
                 await self._save()
             if not job.is_leftover:
-                await self._report(id, error)
+                await self._report(job.command, error)
 """,
         instead="""\
             if not job.is_leftover:
-                await self._report(id, error)
+                await self._report(job.command, error)
                 await self._save()
 """,
         why="a host that dies has forgotten what it has reported",

@@ -376,7 +376,7 @@ def test_counting_over_pools_has_an_end(fleet: View) -> None:
     groups = (
         *parts(49, "DISK_GB", 10),
         RequestGroup(suffix="_a", resources=(("MEMORY_MB", 512),)),
-        RequestGroup(suffix="_b", resources=(("MEMORY_MB", 1024),)),
+        RequestGroup(suffix="_b", resources=(("VCPU", 1),)),
     )
     candidates = found(fleet, finding(1, groups))
     assert list(candidates.requests) == []
@@ -384,7 +384,7 @@ def test_counting_over_pools_has_an_end(fleet: View) -> None:
     assert candidates.effort.gave_up == 0
     with Trial(fleet) as trial:
         for number, host in enumerate([one for one in fleet.providers.values() if one.parent is None]):
-            wanted = ((host.id, (("MEMORY_MB", 128 + number),)),)
+            wanted = ((host.id, (("DISK_GB", 5 + number),)),)
             claim = Claim(ConsumerId(f"taken-{number}"), wanted, "p", "u", None)
             verdict = decide(fleet, ReplaceAllocations((claim,)), 0)
             if not isinstance(verdict, Rejection):

@@ -94,8 +94,8 @@ def refuse(capsys: pytest.CaptureFixture[str], *words: str) -> str:
         (
             ["servers", "--status", "nonsense"],
             "usage: berth servers ",
-            "berth servers: --status: there is no 'NONSENSE'; there are BUILD, ACTIVE, SHUTOFF, "
-            "VERIFY_RESIZE, SHELVED, SHELVED_OFFLOADED, ERROR, RESIZE, REVERT_RESIZE, MIGRATING, REBUILD",
+            "berth servers: --status: there is no 'NONSENSE'; there are BUILD, ACTIVE, SHUTOFF, PAUSED, "
+            "SUSPENDED, RESCUE, VERIFY_RESIZE, SHELVED, SHELVED_OFFLOADED, SOFT_DELETED, ERROR, RESIZE",
         ),
         (
             ["ops", "--state", "runing"],

@@ -97,8 +97,9 @@ _TAGS_MAX: Final = 128
 _TAGS_WANTED: Final = f"a list of at most {_TAGS_MAX} texts"
 _NAME_MAX: Final = 255
 _VALUE_MAX: Final = 65_535
-UUID_PATTERN: Final = "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
-_UUID: Final = re.compile(UUID_PATTERN)
+_UUID: Final = re.compile("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+UUID_PATTERN: Final = f"^{_UUID.pattern}$"
+"""For the schemas that clients read."""
 STATUSES: Final[tuple[str, ...]] = get_args(get_type_hints(Image)["status"])
 VISIBILITIES: Final[tuple[str, ...]] = get_args(get_type_hints(Image)["visibility"])
 DISK_FORMATS: Final = (

@@ -172,7 +172,7 @@ class FolderStore:
     # -- whole contents -------------------------------------------------------------------------
 
     async def begin(self, name: str) -> "_FileUpload":
-        return _FileUpload(self, name, await self.run(lambda: _OpenFile(self._create(name))))
+        return _FileUpload(self, name, await self.run(lambda: _ContentFile(self._create(name))))
 
     async def open(self, name: str) -> "_FileReader":
         file, size = await self.run(lambda: self._open(name))
@@ -194,7 +194,7 @@ class FolderStore:
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def close_file(self, file: "_OpenFile") -> None:
+    def close_file(self, file: "_ContentFile") -> None:
         """Without waiting for it."""
         with contextlib.suppress(RuntimeError):
             # After the end of this store nothing is written any more, and the process is about to end.
@@ -227,11 +227,11 @@ class FolderStore:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return descriptor
 
-    def _open(self, name: str) -> "tuple[_OpenFile, int]":
+    def _open(self, name: str) -> "tuple[_ContentFile, int]":
         descriptor = os.open(self._path(name), os.O_RDONLY | os.O_CLOEXEC)
-        return _OpenFile(descriptor), os.fstat(descriptor).st_size
+        return _ContentFile(descriptor), os.fstat(descriptor).st_size
 
-    def _lock(self, name: str) -> "_OpenFile | None":
+    def _lock(self, name: str) -> "_ContentFile | None":
         try:
             descriptor = os.open(self._path(name), os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -241,7 +241,7 @@ class FolderStore:
         except BlockingIOError:
             os.close(descriptor)
             return None
-        return _OpenFile(descriptor)
+        return _ContentFile(descriptor)
 
     def _list_names(self) -> list[str]:
         try:
@@ -253,7 +253,7 @@ class FolderStore:
         with contextlib.suppress(FileNotFoundError):
             self._path(name).unlink()
 
-    def sync(self, file: "_OpenFile") -> None:
+    def sync(self, file: "_ContentFile") -> None:
         """The file and its name."""
         file.sync()
         folder = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
@@ -263,7 +263,7 @@ class FolderStore:
             os.close(folder)
 
 
-class _OpenFile:
+class _ContentFile:
     """A file that is closed only when no thread is at work on it: who waits for a thread may have stopped
     waiting, and the number of a closed file is soon that of another."""
 
@@ -298,7 +298,7 @@ class _OpenFile:
 
 
 class _FileUpload:
-    def __init__(self, store: FolderStore, name: str, file: _OpenFile) -> None:
+    def __init__(self, store: FolderStore, name: str, file: _ContentFile) -> None:
         self.digest = Digest()
         self._store = store
         self._name = name
@@ -328,7 +328,7 @@ class _FileUpload:
 
 
 class _FileReader:
-    def __init__(self, store: FolderStore, file: _OpenFile, size: int) -> None:
+    def __init__(self, store: FolderStore, file: _ContentFile, size: int) -> None:
         self.size = size
         self._store = store
         self._file = file
