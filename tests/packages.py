@@ -1,6 +1,6 @@
 """The Debian packages that checks and tests need, for throwaway databases, to look at this machine, for a
-browser, for alerts and for what reads the command line's scripts, and the npm packages for the console:
-looked for, and installed where that can be done.
+browser, for alerts, for disk images and for what reads the command line's scripts, and the npm packages for
+the console: looked for, and installed where that can be done.
 
 Installing needs root and apt-get. It starts no service, and happens in one process at a time, so test runs
 that begin together do not fight over dpkg. Anywhere else ``PackageMissing`` says what is missing, for the
@@ -40,6 +40,7 @@ EVIDENCE: Final = {
     "zsh": "/usr/bin/zsh",
     "fish": "/usr/bin/fish",
     "groff-base": "/usr/bin/groff",
+    "qemu-utils": "/usr/bin/qemu-img",
 }
 """A file of each package. dpkg is not asked: a server from elsewhere in the same place serves as well."""
 

@@ -1,6 +1,5 @@
 """What the beginning of a content says: sizes of disks, and what is refused for what it names."""
 
-import shutil
 import struct
 import subprocess
 from pathlib import Path
@@ -10,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.api.image.disk_formats import find_fault, read_virtual_size
+from tests.packages import PackageMissing, require
 from tests.unit.image.test_contents import files, send, show
 from tests.unit.image.test_images import new, patch
 from tests.worlds import RegionWorld
@@ -101,8 +101,11 @@ def test_whatever_it_says_it_is_judged(noise: bytes, at: int) -> None:
         assert 0 <= size <= 1 << 60
 
 
-@pytest.mark.skipif(shutil.which("qemu-img") is None, reason="needs qemu-img")
 def test_what_qemu_writes(tmp_path: Path) -> None:
+    try:
+        require("qemu-utils")
+    except PackageMissing as missing:
+        pytest.skip(str(missing))
     plain, child = tmp_path / "plain.qcow2", tmp_path / "child.qcow2"
     subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", plain, "3G"], check=True)
     subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", "-b", plain, "-F", "qcow2", child], check=True)
