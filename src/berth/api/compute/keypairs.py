@@ -2,7 +2,7 @@
 
 A key pair belongs to a user, whatever its project. Of a pair that is made here (before microversion 2.92) the
 private key is in the answer and nowhere else. A server keeps a copy of its public key, so a key pair can be
-deleted at any time.
+deleted at any time. Keys are made by a library (decision 044).
 """
 
 import asyncio
