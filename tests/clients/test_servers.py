@@ -226,6 +226,21 @@ def test_a_need_goes_with_its_server(client: CloudClient) -> None:
     client.until_released(server.id)
 
 
+# The SDK takes its own warnings, where these are errors, for a server that has not appeared yet.
+@pytest.mark.filterwarnings("ignore::openstack.warnings.OpenStackDeprecationWarning")
+@pytest.mark.filterwarnings("ignore::openstack.warnings.ConfigurationWarning")
+def test_the_sdk_waits_for_a_server_and_finds_its_address(client: CloudClient) -> None:
+    """Where a server has no address the SDK deletes it again."""
+    made = client.sdk.create_server("waited", image="cirros", flavor="m1.small", wait=True, timeout=60)
+    assert made.status == "ACTIVE"
+    found = {name: addresses[0]["addr"] for name, addresses in made.addresses.items()}
+    assert found == {"public": made.public_v4, "public-v6": made.public_v6}
+    rows = client(f"server list --ip ^{made.public_v4}$")
+    assert [row["ID"] for row in rows] == [made.id]
+    assert client.sdk.delete_server(made.id, wait=True)
+    client.until_released(made.id)
+
+
 def test_the_command_sends_no_port_without_a_network_service(client: CloudClient) -> None:
     """It would ask Neutron for the port first; here the catalog has none."""
     words = f"server create --flavor m1.small --image cirros --port {uuid.uuid4()} with-port"
