@@ -29,7 +29,12 @@ def changes_of(events: list[Any], server: str) -> list[Any]:
 
 
 def told(stream: EventStream) -> list[Any]:
-    return [json.loads(event["data"]) for event in stream.events]
+    return [without_names(json.loads(event["data"])) for event in stream.events]
+
+
+def without_names(event: dict[str, Any]) -> dict[str, Any]:
+    """What objects are called is told as it is when the event is read: one that is gone has no name."""
+    return {key: value for key, value in event.items() if key != "names"}
 
 
 async def page(cloud: SimCloud, after: int) -> list[Any]:
@@ -43,7 +48,7 @@ async def page(cloud: SimCloud, after: int) -> list[Any]:
             await task
         assert answer.status == 200, answer.text
         found = json.loads(answer.text)
-        events += found["events"]
+        events += map(without_names, found["events"])
         if found["next"] == after:
             return events
         after = found["next"]
