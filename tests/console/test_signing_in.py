@@ -75,11 +75,12 @@ def test_a_token_that_was_revoked_leads_back_to_signing_in(console: Console) -> 
 
 @pytest.fixture
 def operator_keystone() -> Iterator[FakeKeystone]:
-    """The token that it issues first is an administrator's."""
+    """Every token that it issues is an administrator's. The first is the server's own."""
     with keystone.running() as one:
         roles = [{"name": name} for name in ("admin", "member", "reader")]
         project = {"id": "p-1", "name": "ops", "domain": {"id": "default", "name": "Default"}}
-        one.add("service-token-1", 4_000_000_000_000_000_000, roles=roles, project=project)
+        for number in (1, 2):
+            one.add(f"service-token-{number}", 4_000_000_000_000_000_000, roles=roles, project=project)
         yield one
 
 
@@ -106,13 +107,14 @@ def test_a_user_of_keystone_signs_in_and_out(
     console.fill_in(User="ann", Password=PASSWORD, Project="ops", Domain="Staff")
     console.expect_views()
     expect(page.get_by_role("heading", name="Overview", level=1)).to_be_visible()
-    asked = operator_keystone.bodies[1]["auth"]
+    *_, asked = (body["auth"] for body in operator_keystone.bodies)
     user = {"name": "ann", "password": PASSWORD, "domain": {"name": "Staff"}}
     assert asked["identity"] == {"methods": ["password"], "password": {"user": user}}
     assert asked["scope"] == {"project": {"name": "ops", "domain": {"name": "Staff"}}}
+    token = kept_token(console)
     page.get_by_role("button", name="Sign out").click()
     expect(page.get_by_text("You have signed out.")).to_be_visible()
-    assert operator_keystone.revoked == ["service-token-1"]
+    assert operator_keystone.revoked == [token]
     assert kept_token(console) is None
 
 

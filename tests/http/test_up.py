@@ -57,7 +57,7 @@ def words_of(number: str) -> str:
 def is_alive(number: int) -> bool:
     try:
         return "Z" not in Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
