@@ -281,7 +281,7 @@ class Keystone:
         now_ns = self._clock.monotonic_ns()
         valid_ns = 0 if answer is None else _wall_ns(answer.expires_at) - self._clock.now_ns()
         if allow_expired:
-            # For how much longer is for Keystone to say, again and again.
+            # For how much longer is for Keystone to say: it is asked again soon.
             valid_ns = max(valid_ns, EXPIRED_SECONDS * _SECOND_NS)
         if answer is None or valid_ns <= 0:
             self._denied.put(digest, None, now_ns, min(self._cache_ns, DENIED_SECONDS * _SECOND_NS))
