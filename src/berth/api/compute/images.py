@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
+from berth.api.compute.metadata import Change, Items, check_named, make_removal, respond_item
 from berth.api.compute.servers.fields import Metadata, find_excess
 from berth.api.compute.versions import make_links
 from berth.api.kernel.call import Call, json
@@ -19,7 +20,7 @@ from berth.api.kernel.router import Route
 from berth.api.kernel.times import parse_time, show_time
 from berth.ledger import remove_record, replace_record
 from berth.model.commands import Command, Enact
-from berth.model.rejections import ImageNotFound, ImageProtected, MetadataItemNotFound, Rejection
+from berth.model.rejections import ImageNotFound, ImageProtected, Rejection
 from berth.model.servers import Image
 from berth.view import View
 
@@ -159,9 +160,6 @@ async def delete_image(call: Call) -> Response:
     return await call.submit(propose, lambda view: Response(204))
 
 
-_Items = dict[str, str]
-
-
 async def list_metadata(call: Call) -> Response:
     _refuse_from(call, _METADATA_REMOVED)
     image = await call.read(lambda view: _find_image(view, call))
@@ -181,33 +179,22 @@ async def replace_metadata(call: Call) -> Response:
 async def show_metadata_item(call: Call) -> Response:
     _refuse_from(call, _METADATA_REMOVED)
     image = await call.read(lambda view: _find_image(view, call))
-    key = call.params[1]
-    if key not in image.properties:
-        raise call.problem_of(MetadataItemNotFound(key))
-    return json({"meta": {key: image.properties[key]}})
+    return respond_item(call, image.properties)
 
 
 async def set_metadata_item(call: Call) -> Response:
-    key, asked = call.params[1], call.decode(ImageMetaBody).meta
-    if key not in asked:
-        raise Problem(400, f"The body and the URI do not name the same item: {key} is in the URI.")
+    asked = call.decode(ImageMetaBody).meta
+    check_named(call, asked)
     await _change_metadata(call, lambda before: before | asked)
     return json({"meta": asked})
 
 
 async def delete_metadata_item(call: Call) -> Response:
-    key = call.params[1]
-
-    def remove(before: _Items) -> _Items | Rejection:
-        if key not in before:
-            return MetadataItemNotFound(key)
-        return {name: value for name, value in before.items() if name != key}
-
-    await _change_metadata(call, remove)
+    await _change_metadata(call, make_removal(call))
     return Response(204)
 
 
-async def _change_metadata(call: Call, change: Callable[[_Items], _Items | Rejection]) -> _Items:
+async def _change_metadata(call: Call, change: Change) -> Items:
     _refuse_from(call, _METADATA_REMOVED)
 
     def propose(view: View, now_s: int) -> Command | Rejection:

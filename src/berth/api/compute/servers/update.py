@@ -3,12 +3,12 @@
 A server that is locked cannot be changed by its owner until it is unlocked; an administrator can change it.
 """
 
-from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from berth.api.compute.metadata import Change, Items, check_named, make_removal, respond_item
 from berth.api.compute.servers.fields import (
     SINCE,
     GuestBody,
@@ -25,11 +25,10 @@ from berth.api.compute.servers.show import find_server, find_unlocked, get_serve
 from berth.api.compute.versions import require_since
 from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
-from berth.api.kernel.problem import Problem
 from berth.api.kernel.router import Route
 from berth.ledger import replace_record
 from berth.model.commands import Enact
-from berth.model.rejections import MetadataItemNotFound, Rejection
+from berth.model.rejections import Rejection
 from berth.model.servers import Server
 from berth.sagas import delete
 from berth.view import View
@@ -109,9 +108,6 @@ def replace_server(view: View, server: Server, now_s: int) -> Enact:
 # -- metadata -----------------------------------------------------------------------------------
 
 
-_Items = dict[str, str]
-
-
 async def list_metadata(call: Call) -> Response:
     return json({"metadata": await _read_metadata(call)})
 
@@ -127,39 +123,26 @@ async def add_metadata(call: Call) -> Response:
 
 
 async def show_metadata_item(call: Call) -> Response:
-    key = call.params[1]
-    metadata = await _read_metadata(call)
-    if key not in metadata:
-        raise call.problem_of(MetadataItemNotFound(key))
-    return json({"meta": {key: metadata[key]}})
+    return respond_item(call, await _read_metadata(call))
 
 
 async def set_metadata_item(call: Call) -> Response:
-    key = call.params[1]
     asked = call.decode(MetaBody).meta
-    if key not in asked:
-        raise Problem(400, f"The body and the URI do not name the same item: {key} is in the URI.")
+    check_named(call, asked)
     await _change_metadata(call, lambda before: before | asked)
     return json({"meta": asked})
 
 
 async def delete_metadata_item(call: Call) -> Response:
-    key = call.params[1]
-
-    def remove(before: _Items) -> _Items | Rejection:
-        if key not in before:
-            return MetadataItemNotFound(key)
-        return {name: value for name, value in before.items() if name != key}
-
-    await _change_metadata(call, remove)
+    await _change_metadata(call, make_removal(call))
     return Response(204)
 
 
-async def _read_metadata(call: Call) -> _Items:
+async def _read_metadata(call: Call) -> Items:
     return await call.read(lambda view: get_server(call, view, call.params[0]).metadata)
 
 
-async def _change_metadata(call: Call, change: Callable[[_Items], _Items | Rejection]) -> _Items:
+async def _change_metadata(call: Call, change: Change) -> Items:
     id = call.params[0]
 
     def propose(view: View, now_s: int) -> Enact | Rejection:
